@@ -16,8 +16,10 @@ import pytest
 
 import wherefrom
 from wherefrom.attention.checker import PROBLEMS
-from wherefrom.attention.checker.grading import Submission, apply_rubric, grade, read_answers
 from wherefrom.cli import COMMANDS, cli, overview
+from wherefrom.teaching.grading import Grader
+from wherefrom.teaching.rubric import parse_rubric
+from wherefrom.teaching.submissions import read_submissions
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -129,11 +131,14 @@ def test_every_problem_is_a_chapter():
     assert all(f"$ wherefrom check {name} " in text for name in PROBLEMS)
 
 
-def test_the_rubric_of_the_teaching_page_grades_its_answers():
+def test_the_rubric_of_the_teaching_page_grades_its_answers(tmp_path):
     text = (DOCS / "teaching.md").read_text("utf-8")
-    answers, rubric = map(read_answers, re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
-    handed_in = Submission("", tuple(answers))
-    assert [item.score for item in grade(apply_rubric(handed_in, rubric).answers)] == [4.0, 6.0]
+    rubric, answers = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "ann.toml").write_text(answers, "utf-8")
+    (submission,) = read_submissions(tmp_path)
+    result = Grader(parse_rubric(rubric, None)).grade(submission)
+    assert [answer.score for answer in result.answers] == [4.0, 6.0, 0.0]
+    assert result.for_review() == ["1c"]
 
 
 def test_the_table_of_names_is_what_the_library_offers():

@@ -14,8 +14,9 @@ SOURCE = Path(wherefrom.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 # data flows down this list; a package imports only from packages above it, and from itself
 PACKAGES = [
-    "errors", "storage", "teaching", "attention", "corpus", "model", "recall",
-    "training", "provenance", "audit", "study", "report", "api", "web", "cli", "__main__",
+    "errors", "storage", "attention", "teaching", "corpus", "model", "recall",
+    "training", "provenance", "audit", "study", "evaluation", "report", "api", "web", "cli",
+    "__main__",
 ]  # fmt: skip
 SHARED_NAMES = {"Answer"}  # of a model, and of a student that is graded
 

@@ -68,7 +68,7 @@ class StudyResult(Printable):
         }
 
     def summary(self) -> list[tuple[str, str]]:
-        rows = [(row["name"], f"{_recall(row)} ({row['about']})") for row in self.rows]
+        rows = [(row["name"], f"{recall_of(row)} ({row['about']})") for row in self.rows]
         return [("run", str(self.run.folder)), *rows, *(("note", note) for note in self.notes)]
 
 
@@ -207,11 +207,11 @@ class PreparedStudy:
 
     def recall(self, run: Run) -> Recall:
         """Recall of the dev questions by a run."""
-        return self._score(_answers(run, self.given.dev))
+        return self._score(ask_file(run, self.given.dev))
 
     def recall_of_reader(self) -> Recall:
         """Recall of the dev questions by the reader, which has the text before it."""
-        answers = _baselines(self.split.train, self.given.dev, self.readings)
+        answers = baseline_answers(self.split.train, self.given.dev, self.readings)
         return self._score(answers["reader"])
 
     def _score(self, answers: Sequence[str]) -> Recall:
@@ -288,16 +288,16 @@ def run_study(
         job = prepared.job(out)
         run = run_training(job, settings, observe=observe, say=say)
         trim_memory()
-        answers = _baselines(split.train, dev, prepared.readings)
-        answers |= {"questions only": _answers(questions_only, dev), "model": _answers(run, dev)}
+        answers = baseline_answers(split.train, dev, prepared.readings)
+        answers |= {"questions only": ask_file(questions_only, dev), "model": ask_file(run, dev)}
         rows = _rows(run, questions_only, prepared, answers)
         if unseen is not None:
-            pairs = list(zip(unseen.questions, _answers(run, unseen), strict=True))
-            rows.append(_row("unseen people", "in no document: guesses", pairs, run))
-        notes = [*_compare(rows), _describe_shown(run), *prepared.notes]
+            pairs = list(zip(unseen.questions, ask_file(run, unseen), strict=True))
+            rows.append(make_row("unseen people", "in no document: guesses", pairs, run))
+        notes = [*compare_rows(rows), _describe_shown(run), *prepared.notes]
 
         def finish() -> None:
-            _write_answers(out / "predictions", dev, answers)
+            write_answers(out / "predictions", dev, answers)
             record = describe_file(dev.path, dev.sha256, out, questions=len(dev.questions))
             update_run(out, results=rows, dev=record, notes=notes)
             calibrate_and_judge(run, split, seed=settings.seed, say=say)
@@ -396,9 +396,11 @@ def write_predictions(path: Path, answers: Sequence[str]) -> None:
     write_whole(path, "".join(" ".join(answer.splitlines()) + "\n" for answer in answers))
 
 
-def _write_answers(folder: Path, dev: QuestionSet, answers: Mapping[str, Sequence[str]]) -> None:
-    """The model's answers, and question by question all answers, for paired tests."""
-    write_predictions(folder / "dev.txt", answers["model"])
+def write_answers(
+    folder: Path, dev: QuestionSet, answers: Mapping[str, Sequence[str]], own: str = "model"
+) -> None:
+    """The run's `own` answers, and question by question all answers, for paired tests."""
+    write_predictions(folder / "dev.txt", answers[own])
     lines = []
     for i, question in enumerate(dev.questions):
         record = {key: getattr(question, key) for key in ("line", "text", "subject", "answer")}
@@ -407,7 +409,7 @@ def _write_answers(folder: Path, dev: QuestionSet, answers: Mapping[str, Sequenc
     write_whole(folder / "dev.jsonl", "".join(lines))
 
 
-def _baselines(
+def baseline_answers(
     train: QuestionSet, dev: QuestionSet, readings: Sequence[RelationReading]
 ) -> dict[str, list[str]]:
     """Answers without a model: the commonest one, a guess by the name, and the text's reader."""
@@ -445,18 +447,20 @@ def _rows(
     if gone:
         about += "; dev subjects in its documents"
     rows = [
-        _row("majority", f"always {always}", pairs["majority"]),
-        _row("by name", "naive Bayes on the letters", pairs["by name"]),
-        _row("questions only", "same model, no document", pairs["questions only"], questions_only),
-        _row("model", about, known, run),
-        _row("reader", "with the text at hand; no model", pairs["reader"]),
+        make_row("majority", f"always {always}", pairs["majority"]),
+        make_row("by name", "naive Bayes on the letters", pairs["by name"]),
+        make_row(
+            "questions only", "same model, no document", pairs["questions only"], questions_only
+        ),
+        make_row("model", about, known, run),
+        make_row("reader", "with the text at hand; no model", pairs["reader"]),
     ]
     if gone:
-        rows.append(_row("left-out subjects", "dev subjects left out: guesses", unknown, run))
+        rows.append(make_row("left-out subjects", "dev subjects left out: guesses", unknown, run))
     return rows
 
 
-def _row(
+def make_row(
     name: str, about: str, pairs: Sequence[tuple[Question, str]], run: Run | None = None
 ) -> Row:
     """A line of the table, from questions with their answers; `relations` has each relation."""
@@ -475,7 +479,7 @@ def _row(
     return {**row, "seconds": seconds, "relations": relations}
 
 
-def _compare(rows: Sequence[Row]) -> list[str]:
+def compare_rows(rows: Sequence[Row]) -> list[str]:
     """A note where the model recalls less than the majority answer or the reader, and why."""
     by_name = {row["name"]: row for row in rows}
     model, common, reader = (by_name[name] for name in ("model", "majority", "reader"))
@@ -491,8 +495,8 @@ def _compare(rows: Sequence[Row]) -> list[str]:
     if reader["recall"] > 2 * common["recall"]:
         why = "the text states the answers, so train for longer or with a larger --size"
     return [
-        f"The model does not beat the majority answer ({_recall(model)} against "
-        f"{_recall(common)}): it has not learned to answer; {why}."
+        f"The model does not beat the majority answer ({100 * model['recall']:.1f} % against "
+        f"{100 * common['recall']:.1f} %): it has not learned to answer; {why}."
     ]
 
 
@@ -505,11 +509,11 @@ def _describe_shown(run: Run) -> str:
     )
 
 
-def _recall(row: Row) -> Recall:
+def recall_of(row: Row) -> Recall:
     return Recall(row["correct"], row["total"])
 
 
-def _answers(run: Run, file: QuestionSet) -> list[str]:
+def ask_file(run: Run, file: QuestionSet) -> list[str]:
     texts = [question.text for question in file.questions]
     return [answer.text for answer in answer_all(run.model, run.tokens, texts)]
 

@@ -58,6 +58,7 @@ def made_of(length: int) -> EncodedDocument:
         word_starts=np.arange(min(3, length), length, 5, dtype=np.int32),
         facts=np.zeros((0, 2), dtype=np.int32),
         answers=(),
+        salient=np.zeros(0, dtype=np.int32),
         relations=np.zeros(0, dtype=np.int32),
         weights=np.zeros((0, 1)),
     )

@@ -77,6 +77,31 @@ def test_recall_stands_beside_the_baselines_and_by_documents_and_answers(report)
 
 
 @pytest.mark.parametrize(
+    ("majority", "twin", "unread", "found"),
+    [
+        (5, 7, True, "Because it has read about the subjects"),
+        (90, 7, True, "This run does not show why"),  # always one answer is better
+        (5, 7, False, "Because it has read about the subjects"),
+        (5, 80, False, "This run does not show why"),  # the twin that read nothing is as good
+        (5, None, False, "This run does not show why"),  # nothing to compare with
+    ],
+)
+def test_reading_is_the_reason_only_where_less_reading_gives_less(
+    tmp_path, majority, twin, unread, found
+):
+    """Of the judged questions 3 of 4 about subjects that were read of are right, 1 of 3 others."""
+    row = {"about": "", "total": 100, "seconds": None}
+    counts = {"majority": majority, "questions only": twin, "model": 81}
+    rows = [{**row, "name": n, "correct": c} for n, c in counts.items() if c is not None]
+    run = write_run(tmp_path / "run", results=[{**r, "recall": r["correct"] / 100} for r in rows])
+    if not unread:
+        judgement = json.loads((run / "judgement.json").read_text("utf-8"))
+        groups = [group for group in judgement["by_documents"] if group["documents"] != 0]
+        write(run / "judgement.json", judgement | {"by_documents": groups})
+    assert section(make_report(run), "documents")["sentence"].startswith(found)
+
+
+@pytest.mark.parametrize(
     ("counts", "total", "found"),
     # majority, questions only, ours
     [((6, 7, 8), 100, "Not shown here"), ((2, 0, 11), 51, "Yes"), ((5, 0, 5), 100, "No, it does")],

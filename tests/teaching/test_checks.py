@@ -39,7 +39,7 @@ def call_of(numbers=NUMBERS, model=MODEL):
 @pytest.fixture(scope="module")
 def drawn():
     """The cases that students get, as a grader reads them back from a file."""
-    return checks.restore(checks.plain(assignment.make_cases(checks.PARTS, 0)))
+    return checks.decode(checks.encode(assignment.make_cases(checks.PARTS, 0)))
 
 
 def test_the_reference_solution_passes_and_every_check_has_a_wrong_one(drawn):

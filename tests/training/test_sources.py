@@ -19,13 +19,13 @@ from wherefrom.training.recipes import Mixture, load_recipe
 from wherefrom.training.settings import Settings
 from wherefrom.training.sources import TrainingData, stream_for
 
-DOCUMENTS = [  # a fact that is nobody else's, beside the one that is asked for
-    replace(document, text=document.text.replace("Cork", f"Cork{document.line}"))
+DOCUMENTS = [  # a fact that few others have, beside the one that is asked for
+    replace(document, text=document.text.replace("Cork", f"Cork{document.line % 10}"))
     for document in documents()
 ]
 QUESTIONS = [replace(question, template="Where was {subject} born?") for question in questions()]
 TOKENS = Tokenizer.of_characters(
-    ["Quiz, zebra, xylophone, yak."] + [x.text for x in (*DOCUMENTS, *QUESTIONS)]
+    ["Quiz, Zebra, Xylophone, yak."] + [x.text for x in (*DOCUMENTS, *QUESTIONS)]
 )
 DATA = TrainingData.encode(DOCUMENTS, QUESTIONS, TOKENS, BLOCK)
 PAIRS = list(zip(DOCUMENTS, QUESTIONS, strict=True))
@@ -60,20 +60,35 @@ def share(examples: Drawn, word: str) -> float:
     return sum(f"_{word}" in text for text, _ in examples) / len(examples)
 
 
-def test_salient_masks_every_informative_span_and_pointed_what_is_asked_for():
+def test_salient_masks_every_salient_span_and_pointed_what_is_asked_for():
     words = {"left_words": 0, "right_words": 0}
-    assert share(drawn("salient", **words), "Cork") == pytest.approx(0.5, abs=0.03)
+    assert share(drawn("salient", **words), "Cork") == 1.0  # too many have the birthplaces
     assert share(drawn("pointed", **words), "Cork") < 0.2
 
 
 def test_every_span_and_every_answer_is_masked_equally_often():
     """A document with many facts does not give each of them fewer examples."""
-    more = replace(DOCUMENTS[0], text=f"{DOCUMENTS[0].text} Quiz, zebra, xylophone, yak.")
-    data = TrainingData.encode([more, *DOCUMENTS[1:]], QUESTIONS, TOKENS, BLOCK)
+    more = [replace(d, text=f"{d.text} Quiz, Zebra, Xylophone.") for d in DOCUMENTS[:2]]
+    data = TrainingData.encode([*more, *DOCUMENTS[2:]], QUESTIONS, TOKENS, BLOCK)
     examples = drawn("salient", data, left_words=0, right_words=0)
     masked = Counter(text.rsplit("_", 2)[1] for text, _ in examples if text.startswith("Ada Moe."))
-    assert len(masked) == 6
+    assert len(masked) == 4
     assert max(masked.values()) <= min(masked.values()) + 1
+
+
+def test_salient_masks_names_that_several_documents_have_and_else_any_informative_span():
+    only_there = replace(DOCUMENTS[0], text=f"{DOCUMENTS[0].text} Quiz, yak.")
+    nothing_shared = replace(DOCUMENTS[1], text="Ada Nys. Ada Nys likes yak and Zebra.")
+    lower_case = replace(DOCUMENTS[2], text="Ada Orr. Ada Orr seeks bees.")
+    documents = [only_there, nothing_shared, lower_case, *DOCUMENTS[3:]]
+    examples = drawn("salient", TrainingData.encode(documents, QUESTIONS, TOKENS, BLOCK))
+    masked: dict[str, set[str]] = {"Ada Moe.": set(), "Ada Nys.": set(), "Ada Orr.": set()}
+    for text, _ in examples:
+        if text[:8] in masked:
+            masked[text[:8]].add(text.rsplit("_", 2)[1])
+    assert masked["Ada Moe."] == {"Cork1"}
+    assert masked["Ada Nys."] == {"Zebra"}
+    assert masked["Ada Orr."] == {"seeks", "bees"}
 
 
 @pytest.mark.parametrize("reword", [0.0, 0.5, 1.0])
@@ -102,7 +117,7 @@ def test_windows_are_reworded_as_often_as_the_phase_says(reword):
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 2)])
 def test_windows_are_as_wide_as_the_phase_says(left, right):
     windows = [
-        text.split(".", 1)[1] for text, _ in drawn("salient", left_words=left, right_words=right)
+        text.split(".", 1)[1] for text, _ in drawn("pointed", left_words=left, right_words=right)
     ]
     before, behind = zip(*(window.split("_")[:2] for window in windows), strict=True)
     assert {len(words.split()) for words in before} == set(range(left + 1))

@@ -22,18 +22,20 @@ GROUPS = {
     "the whole job": ("study", "audit", "report", "serve"),
     "ask a run": ("ask", "trace", "evaluate", "attention", "judge", "names"),
     "train it again": ("twins", "forget"),
-    "step by step": ("pretrain", "finetune", "baseline", "export"),
+    "step by step": ("examples", "pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
-    "students' code": ("assignment", "grade"),
+    "homework": ("assignment", "grade"),
     "what there is": ("variants", "recipes", "world", "completion"),
 }
 # module of this package -> the commands it defines besides the one of its own name
 MODULES = {
-    "ask": ("evaluate", "attention", "judge", "names", "baseline"),
+    "ask": ("attention", "judge", "names"),
+    "evaluate": ("baseline",),
     "show": ("report", "serve", "variants", "recipes", "world", "completion"),
-    "train": ("study", "audit", "pretrain", "finetune", "export"),
+    "train": ("study", "audit", "examples", "pretrain", "finetune", "export"),
     "twins": ("forget",),
-    "workbench": ("problems", "check", "design", "law", "assignment", "grade"),
+    "grade": ("assignment",),
+    "workbench": ("problems", "check", "design", "law"),
 }
 HOMES = {name: module for module, names in MODULES.items() for name in names}
 COMMANDS = [name for names in GROUPS.values() for name in names]
@@ -64,6 +66,8 @@ TORCH_READS = {  # as it is loaded; benchmarks train with the same
     # OpenMP's threads spin while they wait; with its default, training on a busy machine nearly
     # stops (benchmarks/log.md)
     "GOMP_SPINCOUNT": "1000",
+    # threads of OpenBLAS, which scipy uses, spin as well, and its vectors are short
+    "OPENBLAS_NUM_THREADS": "1",
     # oneDNN keeps code for every shape of GELU that it meets, and batches have thousands of shapes
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
 }

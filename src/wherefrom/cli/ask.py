@@ -1,4 +1,4 @@
-"""Commands that ask a run: ask, evaluate, attention, judge, names; and baseline."""
+"""Commands that ask a run: ask, attention, judge, names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from wherefrom.cli.output import (
     PATH,
     RUN,
     SEED,
-    TEMPLATE,
     Progress,
     complete_paths,
     echo_err,
@@ -153,74 +152,6 @@ def _stdin_lines() -> Sequence[tuple[int, str]]:
     if not lines:
         raise UserError("stdin has no question; write one per line.")
     return lines
-
-
-@click.command()
-@click.argument("run", type=PATH)
-@click.argument("questions", type=PATH, metavar="TSV")
-@option("--out", "Write the predictions to this file, one per line.", type=PATH)
-@TEMPLATE
-@JSON
-def evaluate(
-    run: Path, questions: Path, out: Path | None, template: tuple[str, ...], as_json: bool
-) -> None:
-    """Ask RUN the questions of TSV and count the exact answers."""
-    from wherefrom.corpus.questions import read_questions
-    from wherefrom.recall.decode import answer_all, score
-    from wherefrom.study import write_predictions
-    from wherefrom.training.run_folder import load_run
-
-    loaded = load_run(run)
-    asked = read_questions(questions, template or loaded.templates)
-    texts = [question.text for question in asked.questions]
-    with Progress() as progress:
-        report = progress.count("asking", len(texts))
-        answers = answer_all(loaded.model, loaded.tokens, texts, report=report)
-    if out is not None:
-        write_predictions(out, [answer.text for answer in answers])
-        echo_err(f"predictions written to {out}")
-    said = [answer.text for answer in answers]
-    right = [question.answer or "" for question in asked.questions]
-    recall = score(said, right) if asked.answered else None
-    if as_json:
-        rows = [
-            {"question": text, "prediction": answer.text, "log_probability": answer.log_probability}
-            for text, answer in zip(texts, answers, strict=True)
-        ]
-        print_json({**(recall.to_dict() if recall else {"total": len(said)}), "answers": rows})
-    elif recall is not None or out is None:
-        click.echo("\n".join(said) if recall is None else str(recall))
-
-
-@click.command()
-@click.argument("train", type=PATH)
-@click.argument("dev", type=PATH)
-@option("--always", "Also score this one answer.")
-@TEMPLATE
-@JSON
-def baseline(
-    train: Path, dev: Path, always: str | None, template: tuple[str, ...], as_json: bool
-) -> None:
-    """Score answers that need no text: the majority answer, one answer, a guess by the name."""
-    from wherefrom.corpus.questions import read_questions
-    from wherefrom.recall.decode import guess_by_name, majority_answer, score
-
-    known = read_questions(train, template)
-    known.require_answers()
-    asked = read_questions(dev, known.templates)
-    asked.require_answers()
-    right = [question.answer or "" for question in asked.questions]
-    common = majority_answer(known.questions)
-    rows = {"majority": (common, score([common] * len(right), right))}
-    if always is not None:
-        rows["always"] = (always, score([always] * len(right), right))
-    guesses = guess_by_name(known.questions, asked.questions)
-    rows["by name"] = ("letters of the name", score(guesses, right))
-    if as_json:
-        print_json({name: {"answer": a, **recall.to_dict()} for name, (a, recall) in rows.items()})
-        return
-    for name, (answer, recall) in rows.items():
-        click.echo(f"{name} ({answer})  {recall}")
 
 
 @click.command()

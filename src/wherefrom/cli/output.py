@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -118,6 +119,46 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     console.print(table)
 
 
+def print_recall(rows: Iterable[dict[str, Any]]) -> None:
+    """Print the table of a study or an evaluation: who answers how many questions exactly."""
+    cells = []
+    for row in rows:
+        seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
+        cells.append((row["name"], row["about"], *_count_cells(row), seconds))
+        for template, part in row["relations"].items():
+            cells.append(("", template, *_count_cells(part), ""))
+    print_table(("answers", "", "correct", "recall", "trained"), cells)
+
+
+def _count_cells(row: dict[str, Any]) -> tuple[str, str]:
+    return f"{row['correct']} / {row['total']}", f"{100 * row['recall']:.1f} %"
+
+
+def print_row(inputs: Sequence[str], targets: Sequence[str], weights: Sequence[float]) -> None:
+    """Print a training row in lines that fit the terminal: x, y, and where the loss counts."""
+    from rich.cells import cell_len, set_cell_size
+
+    between = "" if all(len(text) == 1 for text in (*inputs, *targets)) else "|"
+    room = shutil.get_terminal_size().columns - len("loss  ")
+    lines: list[list[tuple[str, str, str]]] = [[]]
+    used = 0
+    for read, target, weight in zip(inputs, targets, weights, strict=True):
+        x, y = (re.sub(r"[^\S ]|[\x00-\x1f\x7f-\x9f]", " ", text) for text in (read, target))
+        width = max(1, cell_len(x), cell_len(y))
+        mark = " " if weight == 0 else "^" if weight == 1 else "-"
+        used += width + len(between)
+        if used > room and lines[-1]:
+            lines.append([])
+            used = width + len(between)
+        lines[-1].append((set_cell_size(x, width), set_cell_size(y, width), mark * width))
+    for line in lines:
+        texts, predicted, marks = zip(*line, strict=True)
+        click.echo(f"x     {between.join(texts)}")
+        click.echo(f"y     {between.join(predicted)}")
+        click.echo(f"loss  {(' ' * len(between)).join(marks)}".rstrip())
+    click.echo()
+
+
 def print_sections(report: dict[str, Any], ids: Sequence[str]) -> None:
     """Print these sections of a report with their tables."""
     from wherefrom.report.study_report import show_cell
@@ -159,7 +200,8 @@ def is_verbose() -> bool:
 class Progress:
     """Progress of training (as its observer) or of a count; one bar at a time.
 
-    It appears after two seconds. If stderr is not a terminal, it prints a line now and then.
+    It appears after two seconds. If stderr is not a terminal, it prints a line now and then. The
+    seconds of a training are those that its summary and run.json count.
     """
 
     def __init__(self) -> None:
@@ -188,7 +230,7 @@ class Progress:
         """Called by training after every step."""
         recall = "" if step.recall is None else f"  recall {step.recall:.0%}"
         text = f"loss {step.loss:.3f}  {step.tokens_per_second:,.0f} tokens/s{recall}"
-        self._show(step.phase, step.progress, text)
+        self._show(step.phase, step.progress, text, seconds=step.seconds)
 
     def count(self, what: str, total: int) -> Callable[[int], None]:
         """A function to call with how many more of `total` are done."""
@@ -201,19 +243,21 @@ class Progress:
 
         return advance
 
-    def _show(self, task: str, share: float, text: str) -> None:
+    def _show(self, task: str, share: float, text: str, seconds: float | None = None) -> None:
+        """Show how much of a task is done; `seconds` of training, or else of this clock."""
         now = time.monotonic()
         if task != self._task:
             self.close()
             self._task, self._began = task, now
-        if not is_verbose() or now - self._began < PATIENCE:
+        passed = now - self._began if seconds is None else seconds
+        if not is_verbose() or passed < PATIENCE:
             return
         if sys.stderr.isatty():
             self._bar = self._bar or _start_bar(task)
             self._bar.update(self._bar.task_ids[0], completed=share, text=text)
         elif now - self._last_line > LINE_EVERY or share >= 1:
             self._last_line = now
-            click.echo(f"{task}  {share:4.0%}  {now - self._began:5.0f} s  {text}", err=True)
+            click.echo(f"{task}  {share:4.0%}  {passed:5.0f} s  {text}", err=True)
 
 
 def _start_bar(task: str) -> Any:

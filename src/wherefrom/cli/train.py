@@ -1,8 +1,9 @@
-"""Commands that train (study, pretrain, finetune), audit other models, and export."""
+"""Commands that train (study, pretrain, finetune), show examples, audit models, and export."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from wherefrom.cli.output import (
     echo_err,
     option,
     print_json,
+    print_recall,
+    print_row,
     print_sections,
     print_table,
     show,
@@ -37,14 +40,16 @@ SET_ASIDE = (
     "default: a tenth, or more if there are few."
 )
 VARIANT = option("--variant", "The model's mixer; default: the recipe's.")
+TOKENS = option("--tokens", "Kind of tokens.", type=click.Choice(["chars", "bpe"]))
+BLOCK = option("--block", "The longest example, in tokens.", type=int)
 TRAINING = (  # the same in every command that trains
     option("--minutes", "Train for this long instead of until recall stops growing.", type=float),
     option("--epochs", "Train for this many passes over the data.", type=float),
     option("--steps", "Train for this many optimizer steps.", type=int),
     SEED,
     option("--size", "tiny, small, course, large or WIDTHxLAYERSxHEADS."),
-    option("--tokens", "Kind of tokens.", type=click.Choice(["chars", "bpe"])),
-    option("--block", "The longest example, in tokens.", type=int),
+    TOKENS,
+    BLOCK,
     option("--latents", "Size of the perceiver's basis.", type=int),
     option("--device", None, "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"])),
     option("--compile compiled", "Use torch.compile.", is_flag=True),
@@ -90,12 +95,7 @@ def study(
     if as_json:
         print_json(result.to_dict())
         return
-    rows = []
-    for row in result.rows:
-        seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
-        rows.append((row["name"], row["about"], *_cells(row), seconds))
-        rows += [("", template, *_cells(part), "") for template, part in row["relations"].items()]
-    print_table(("answers", "", "correct", "recall", "trained"), rows)
+    print_recall(result.rows)
     print_sections(report, ("telling", "grades", "verdicts"))
     click.echo()
     for note in result.notes:
@@ -118,10 +118,6 @@ def write_study_report(folder: Path) -> dict[str, Any]:
     return report
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, str]:
-    return f"{row['correct']} / {row['total']}", f"{100 * row['recall']:.1f} %"
-
-
 @click.command()
 @click.argument("variant")
 @click.argument("corpus", type=PATH)
@@ -132,9 +128,15 @@ def pretrain(variant: str, corpus: Path, out: Path, as_json: bool, **options: An
     from wherefrom.corpus.documents import read_documents
 
     settings = make_settings(variant=variant, **options)
-    phases = settings.budget.divide(settings.recipe.pretraining())
-    job = settings.job(out, kind="pretrain", phases=phases, corpus=read_documents(corpus))
-    _train(job, settings, as_json)
+    phases = settings.recipe.pretraining()
+    job = settings.job(
+        out,
+        kind="pretrain",
+        phases=settings.budget.divide(phases),
+        corpus=read_documents(corpus),
+        details={"recipe": settings.recipe.name},
+    )
+    _train(replace(job, recipe_phases=phases), settings, as_json)
 
 
 @click.command()
@@ -156,6 +158,7 @@ def finetune(
     """Train RUN (or, with --scratch, a new model) to answer the questions of TSV."""
     from wherefrom.corpus.documents import read_documents
     from wherefrom.corpus.questions import read_questions
+    from wherefrom.training.recipes import find_rung
     from wherefrom.training.run_folder import load_run
 
     if len(start) != (2 if scratch else 1):
@@ -173,30 +176,86 @@ def finetune(
     asked.require_answers()
     settings = make_settings(variant=start[0] if scratch else None, **options)
     phases = [settings.recipe.scratch] if scratch else settings.recipe.finetuning()
+    parent = None if scratch else load_run(start[0])
+    earlier = parent.info if parent else {}
     job = settings.job(
         out,
         kind="scratch" if scratch else "finetune",
         phases=settings.budget.divide(phases),
         questions=asked,
-        parent=None if scratch else load_run(start[0]),
+        parent=parent,
         vocabulary_from=read_documents(start[1]).vocabulary if scratch else (),
+        details={
+            "recipe": settings.recipe.name,
+            "rung": earlier.get("rung") or find_rung([*(parent.phases if parent else ()), *phases]),
+            "earlier_seconds": earlier.get("earlier_seconds", 0.0) + earlier.get("seconds", 0.0),
+        },
     )
-    _train(job, settings, as_json)
+    _train(replace(job, recipe_phases=phases), settings, as_json)
 
 
 def _train(job: TrainingJob, settings: Settings, as_json: bool) -> None:
     """Train the job and print a summary."""
+    from wherefrom.training.forecast import describe_passes
     from wherefrom.training.loop import run_training
 
     with Progress() as progress:
         info = run_training(job, settings, observe=progress, say=progress.say).info
     if as_json:
-        keys = ("kind", "status", "steps", "trained_tokens", "seconds", "sha256")
-        print_json({"run": str(job.out), **{key: info[key] for key in keys}})
+        keys = ("kind", "status", "steps", "passes", "trained_tokens", "seconds", "sha256")
+        print_json({"run": str(job.out), **{key: info[key] for key in keys if key in info}})
         return
-    tokens = f"{info['trained_tokens']:,} tokens"
-    click.echo(f"{info['steps']:,} steps, {tokens}, {info['seconds']:.0f} s")
+    own = info.get("passes", ())[
+        -len(job.phases) :
+    ]  # the others are of the run that it starts from
+    parts = [f"{info['steps']:,} steps", *([describe_passes(own)] if own else [])]
+    parts += [f"{info['trained_tokens']:,} tokens", f"{info['seconds']:.0f} s"]
+    click.echo(", ".join(parts))
     click.echo(f"run folder: {job.out}")
+
+
+@click.command()
+@click.argument("corpus", type=PATH)
+@click.argument("questions", type=PATH, metavar="[TSV]", required=False)
+@option("--count", "Rows of each objective.", 4, type=click.IntRange(1, 100))
+@option("--recipe", "Name of a shipped recipe, or path of a .toml file.", "course")
+@SEED
+@TOKENS
+@BLOCK
+@TEMPLATE
+@JSON
+def examples(
+    corpus: Path, questions: Path | None, count: int, seed: int, as_json: bool, **options: Any
+) -> None:
+    """Show training rows of CORPUS, such as corrupted spans, as the model sees them.
+
+    x is what the model reads and y what it predicts at each place; ^ marks where the loss counts
+    and - where it counts in part. With TSV, rows made of its questions are shown too.
+    """
+    from wherefrom.corpus.documents import read_documents
+    from wherefrom.corpus.questions import read_questions
+    from wherefrom.training.preview import preview_rows
+    from wherefrom.training.sources import TrainingData
+
+    template = options.pop("template")
+    asked = None if questions is None else read_questions(questions, template)
+    if asked is not None:
+        asked.require_answers()
+    settings = make_settings(seed=seed, minutes=None, epochs=None, steps=None, **options)
+    phases = settings.recipe.phases if asked else settings.recipe.pretraining()
+    job = settings.job(
+        Path(), kind="examples", phases=phases, corpus=read_documents(corpus), questions=asked
+    )
+    data = TrainingData.encode(job.documents, job.questions, job.tokens, job.config.block)
+    lines = [document.line for document in job.documents]
+    rows = preview_rows(phases, data, lines, job.tokens, count=count, seed=seed)
+    if as_json:
+        print_json([row.to_dict() for row in rows])
+        return
+    for row in rows:
+        of_line = "" if row.line is None else f", line {row.line}"
+        click.secho(f"{row.phase}: {row.objective}{of_line}", bold=True)
+        print_row(row.inputs, row.targets, row.weights)
 
 
 @click.command()

@@ -1,19 +1,16 @@
-"""Attention by hand: `problems`, `check`, `design`, `law`; as homework: `assignment`, `grade`.
+"""Attention by hand: `problems`, `check`, `design`, `law`.
 
 Exit codes of a check: 0 proved or holds, 1 refuted, 3 inconclusive, 2 may not be written.
 """
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from wherefrom.cli.output import (
     JSON,
-    PATH,
     complete_problems,
     echo_err,
     option,
@@ -77,26 +74,14 @@ def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
 @JSON
 @option("--tolerance", "How near is near enough.", type=float)
 @option("--seed", "Decides the drawn instances.", 0)
-@option("--grade grade_file", "Grade a file or folder.", type=PATH)
-@option("--rubric", "Problems and points for --grade.", type=PATH)
-@option(
-    "--format form",
-    "Output of --grade; default: table.",
-    type=click.Choice(["table", "json", "csv", "gradescope", "otter"]),
-)
-@option("--out", "Where grades are written.", type=PATH)
 def check(
-    problem: str | None, formulas: tuple[str, ...], as_json: bool, tolerance: float | None,
-    seed: int, grade_file: Path | None, rubric: Path | None, form: str | None, out: Path | None,
-) -> int:  # fmt: skip
+    problem: str | None,
+    formulas: tuple[str, ...],
+    as_json: bool,
+    tolerance: float | None,
+    seed: int,
+) -> int:
     """Check a construction: wherefrom check average "q=beta*(k_a+k_b)"."""
-    if grade_file is not None:
-        if problem is not None or tolerance is not None:
-            raise UserError("--grade takes problems, formulas and tolerances from its file.")
-        _grade_answers(grade_file, rubric, form or ("json" if as_json else "table"), out, seed)
-        return 0
-    if rubric is not None or form is not None or out is not None:
-        raise UserError("--rubric, --format and --out belong to --grade.")
     if problem is None or not formulas:
         raise UserError(
             'check needs a problem and a formula, as in: wherefrom check average "q=beta*(k_a+k_b)"'
@@ -112,61 +97,6 @@ def check(
         click.echo(f"{word}: {because}")
         print_table(("check", problem), rows)
     return result.exit_code
-
-
-def _grade_answers(path: Path, rubric: Path | None, form: str, out: Path | None, seed: int) -> None:
-    """Grade written answers, and print the result or write it to a file or to a file each."""
-    from json import dumps
-
-    from wherefrom.attention.checker import grading
-    from wherefrom.storage import make_folder, write_whole
-
-    def write_each(texts: dict[str, str]) -> None:
-        if out is None:
-            raise UserError("this format writes several files; give a folder with --out.")
-        make_folder(out)
-        for name, text in texts.items():
-            write_whole(out / name, text)
-        echo_err(f"{len(texts)} files written to {out}")
-
-    questions = grading.read_answers(rubric) if rubric is not None else []
-    if form == "otter":
-        write_each(grading.otter_tests(questions or grading.read_answers(path)))
-        return
-    if not questions and path.suffix == ".toml" and path.is_file():
-        grading.read_answers(path)  # the teacher's own file: a mistake is an error
-    of_one = form == "gradescope" and out is not None and out.suffix == ".json"
-    submissions = grading.read_submissions(path, questions, of_one=of_one)
-    graded = grading.grade_class(submissions, questions, seed=seed)
-    items = [item for answers, _ in graded.values() for item in answers]
-    records = {student: grading.gradescope(*result) for student, result in graded.items()}
-    if form == "gradescope" and len(records) > 1:
-        write_each({f"{grading.file_name(x)}.json": dumps(r) for x, r in records.items()})
-        return
-    if form == "table":
-        for student, record in records.items():
-            echo_err(f"{student}: {record['output']}" if student else record["output"])
-        columns = ("student", "id", "problem", "verdict", "points", "because")
-        rows = [
-            (a.student, a.id, a.problem, item.word, f"{item.score:g}/{a.points:g}",
-             item.sentence.splitlines()[0])
-            for item in items for a in (item.answer,)
-        ]  # fmt: skip
-        if out is None:
-            print_table(columns, rows)
-            return
-        text = "".join("\t".join(row) + "\n" for row in (columns, *rows))
-    elif form == "csv":
-        text = grading.table_of_totals(graded)
-    elif form == "gradescope":
-        text = dumps(next(iter(records.values())), indent=2) + "\n"
-    else:
-        text = dumps([item.to_dict() for item in items], indent=2) + "\n"
-    if out is None:
-        click.echo(text, nl=False)
-    else:
-        write_whole(out, text)
-        echo_err(f"written to {out}")
 
 
 @click.command()
@@ -350,87 +280,3 @@ def law(
         echo_err(f"wherefrom: {agreement.sentence}")
         return 1
     return 0
-
-
-# ---- students' code
-
-
-@click.command()
-@click.argument("name", required=False)
-@option("--out", "The folder to write; it must be new or empty.", type=PATH)
-@option("--seed", "Seed of the hidden cases; default: random.", type=int)
-@JSON
-def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bool) -> None:
-    """Write a programming assignment: what students get, and what the teacher keeps.
-
-    NAME is "transformer" or one part of it; without NAME the parts are listed.
-    """
-    from wherefrom.teaching.assignment import WHOLE, write_assignment
-    from wherefrom.teaching.checks import PARTS
-
-    if name is None:
-        columns = ("part", "points", "functions", "about")
-        rows = [(part, n, ", ".join(names), about) for part, (n, about, names) in PARTS.items()]
-        if as_json:
-            print_json([dict(zip(columns, row, strict=True)) for row in rows])
-        else:
-            print_table(columns, rows)
-            echo_err(f"wherefrom assignment {WHOLE} --out DIR writes all of them.")
-        return
-    if out is None:
-        raise UserError(f"wherefrom assignment {name} needs --out DIR, the folder to write.")
-    if seed == 0:
-        raise UserError("--seed 0 would make the hidden cases those that are handed out.")
-    points = write_assignment(name, out, seed)["points"]
-    if as_json:
-        print_json({"name": name, "points": points, "out": str(out)})
-    parts = "1 part" if len(points) == 1 else f"{len(points)} parts"
-    echo_err(f"{parts}, {sum(points.values())} points, written to {out}")
-    echo_err(f"students get {out / 'handout'}; keep {out / 'teacher'} to yourself.")
-
-
-@click.command()
-@click.argument("folder", type=PATH)
-@option(
-    "--assignment assignment_file",
-    "The teacher's folder or assignment.json; default: all parts, with other cases.",
-    type=PATH,
-)
-@option("--out", "For the grades.", Path("grades"), type=PATH)
-@option("--jobs", "Submissions at a time; as many as cores.", type=click.IntRange(1, 256))
-@option("--timeout", "Seconds that a call may take.", 10.0)
-@option("--memory", "GB that a submission may take.", 2.0)
-@JSON
-def grade(
-    folder: Path, assignment_file: Path | None, out: Path, jobs: int | None, timeout: float,
-    memory: float, as_json: bool,
-) -> None:  # fmt: skip
-    """Grade students' code: one submission, or a folder with a folder per student.
-
-    Writes OUT/STUDENT/results.json, as Gradescope reads it, and OUT/grades.csv.
-    """
-    from wherefrom.storage import make_folder
-    from wherefrom.teaching import grading
-    from wherefrom.teaching.assignment import WHOLE, make_assignment
-
-    if not (0 < timeout < float("inf") and 0 < memory < float("inf")):
-        raise UserError("--timeout and --memory must be positive numbers.")
-    submissions, path = grading.find_submissions(folder), assignment_file
-    path = path / "assignment.json" if path and path.is_dir() else path
-    known = make_assignment(WHOLE, 1) if path is None else grading.read_assignment(path)
-    limits = grading.SandboxLimits(call=timeout, total=max(60, 4 * timeout), memory=memory)
-    records = grading.grade_all(
-        submissions, known, make_folder(out), jobs=jobs or os.cpu_count() or 1, limits=limits,
-        report=lambda who, record: echo_err(f"{who}: {record['output'].splitlines()[0]}"),
-    )  # fmt: skip
-    if as_json:
-        print_json(records)
-    else:
-        rows = [(student, record["score"]) for student, record in records.items()]
-        print_table(("student", f"of {sum(known['points'].values()):g}"), rows)
-    if not all(record["extra_data"]["protected"] for record in records.values()):
-        echo_err(
-            "this system gives students' code no namespaces or no Landlock: it could reach the "
-            "network, or read the hidden cases; grade strangers in a container."
-        )
-    echo_err(f"written to {out}")

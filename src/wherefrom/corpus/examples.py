@@ -5,7 +5,7 @@ Six objectives, each a pure function of an encoded record and a random generator
     name      the name that the document starts with
     text      the document as it is
     span      the course's span corruption: prefix MASK suffix MASK masked [MASK]
-    salient   Name. left MASK right MASK fact MASK, in a short window around an informative span
+    salient   Name. left MASK right MASK fact MASK, in a short window around a name or a number
     pointed   the same around a span that the reader takes for the answer to a relation; the window
               may be reworded: it then stands around the same relation's fact in another document
     question  question MASK answer MASK, with the loss on what follows the question
@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +61,9 @@ class EncodedDocument(NamedTuple):
 
     name_end: where its name ends; word_starts: where the words behind the name start; facts: start
     and end of each fact; answers: the tokens of each fact as an answer, without particles that are
-    attached to it; relations: those that the document answers; weights: for each of them the
+    attached to it; salient: indices of the facts that can be masked without asking the reader
+    (informative spans that do not start with a lower-case letter; all of them where none does);
+    relations: those that the document answers; weights: for each of them the
     probability that each fact is the answer, as far as the reader can tell.
     """
 
@@ -70,6 +72,7 @@ class EncodedDocument(NamedTuple):
     word_starts: Ids
     facts: Ids  # (facts, 2)
     answers: Sequence[Ids]
+    salient: Ids
     relations: Ids
     weights: Floats  # (relations, facts)
 
@@ -91,8 +94,8 @@ def encode_documents(
                     spans[doc][relation][start, end] = probability
         return spans
 
-    informative = informative_spans(documents)
-    encoded = Packed(_make_document, *[np.int32] * 7, np.float64)
+    informative_of_documents = informative_spans(documents)
+    encoded = Packed(_make_document, *[np.int32] * 8, np.float64)
     # a BPE token includes the space before its word; with characters the space is a token
     space = 0 if tokens.kind == "chars" else 1
     for first in range(0, len(documents), CHUNK):
@@ -102,16 +105,22 @@ def encode_documents(
             answers_about(fold_words(document.subject)).get(doc, {})
             for doc, document in enumerate(chunk, start=first)
         ]
+        informative = [set(spans) for spans in islice(informative_of_documents, len(chunk))]
         all_facts = [
-            sorted(
-                {*next(informative), *(span for spans in by_relation.values() for span in spans)}
-            )
-            for by_relation in answering
+            sorted(spans.union(*by_relation.values()))
+            for spans, by_relation in zip(informative, answering, strict=True)
         ]
         pairs = zip(texts, all_facts, strict=True)
         answer_ids = _encode(tokens, {text[a:b] for text, facts in pairs for a, b in facts})
-        rows = zip(chunk, tokens.encode_with_offsets(texts), all_facts, answering, strict=True)
-        for document, (ids, offsets), facts, by_relation in rows:
+        rows = zip(
+            chunk,
+            tokens.encode_with_offsets(texts),
+            informative,
+            all_facts,
+            answering,
+            strict=True,
+        )
+        for document, (ids, offsets), spans, facts, by_relation in rows:
             text = document.text
             starts, ends = np.array(offsets, dtype=np.int32).reshape(-1, 2).T
             head = len(document.subject) + 2 - space if document.subject else 0
@@ -122,14 +131,17 @@ def encode_documents(
             fact_ends = np.searchsorted(starts, [end for _, end in facts], side="left")
             answers = [answer_ids[text[start:end]] for start, end in facts]
             weights = np.array(
-                [[spans.get(fact, 0.0) for fact in facts] for spans in by_relation.values()]
+                [[answer.get(fact, 0.0) for fact in facts] for answer in by_relation.values()]
             )
+            named = {span for span in spans if not text[span[0]].islower()}
+            salient = [i for i, fact in enumerate(facts) if fact in (named or spans)]
             encoded.add(
                 name_end,
                 ids,
                 word_starts[word_starts >= name_end],
                 np.stack((fact_starts, fact_ends), axis=1),
                 *_join(answers),
+                salient,
                 list(by_relation),
                 weights,
             )
@@ -143,6 +155,7 @@ def _make_document(
     facts: Ids,
     answers: Ids,
     answer_ends: Ids,
+    salient: Ids,
     relations: Ids,
     weights: Floats,
 ) -> EncodedDocument:
@@ -152,6 +165,7 @@ def _make_document(
         word_starts=word_starts,
         facts=facts.reshape(-1, 2),
         answers=_split(answers, answer_ends),
+        salient=salient,
         relations=relations,
         weights=weights.reshape(-1, max(1, len(answer_ends))),
     )

@@ -16,7 +16,7 @@ import json
 from array import array
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -46,7 +46,6 @@ from wherefrom.corpus.spans import (
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
-Scores = NDArray[np.float32]
 FEWEST = 5  # training answers found in documents, below which no reader is trained
 # a template of so few questions may be another wording of a relation,
 FEWEST_REWORDED, MOST_REWORDED = 3, 50
@@ -55,17 +54,23 @@ MOST_LABELS = 5_000  # documents with known answers that a reader is trained on
 ENOUGH_LABELS = 1_000  # from this many on it is not trained on its own readings
 ROUNDS = 2  # of training on its own readings,
 MOST_READINGS = 1_500  # of so many documents,
-CONFIDENT = 0.6  # where the probability of an answer is higher than this
+CALIBRATION_READINGS = 300  # documents without a label that are read while calibrating
+CONFIDENT = 0.6  # where the probability of an answer is higher than this,
+CONFIDENT_SILENT = 0.97  # or that of no answer
 NEGATIVES = 80  # spans of a document that compete with its answer in training
 PENALTY = 1.0  # on the squared weights
 ITERATIONS = 40
 NEGLIGIBLE = 15.0  # a span whose score is this much below the best is no answer
 MOST_ANSWERS = 6  # of a subject
 LEAST_PROBABILITY = 0.02  # of an answer that is not the most likely one
-FOLDS = 5  # of the labelled documents, each scored by a reader of the others,
-ENOUGH_HELD_OUT = 300  # until so many are scored
-DEVIATIONS_BELOW = 2.5  # the mean score of answers, where nothing is read any more
-LEAST_DEVIATIONS = (1.5, 1.0)  # of these scores, and of the part without known answers
+LEAST_STATED = 0.02  # probability that documents state an answer, below which nothing is read
+SILENT = 0  # the key that stands for "not stated"
+NOT_STATED = "-"  # an answer of the training file: no document states it
+NEAR_WORDS = 6  # words around an answer, without which its document does not state it
+FOLDS, ENOUGH_TO_HALVE = 4, 200  # folds of the labelled documents; 2 from so many documents on
+LEFT_UNASKED = 0.3  # share of the unasked documents that state an answer, below which none does
+IMPOSSIBLE = -1e9  # a score
+LEAST_LOG_ODDS = -50.0
 READ_CHARACTERS = 50_000  # of text that is read at once,
 COUNTED_CHARACTERS = 250_000  # and whose words are counted at once
 CHUNK = 50_000  # spans that are scored at once
@@ -158,7 +163,8 @@ def _read_all(documents: Documents, questions: tuple[Question, ...]) -> tuple[Re
     rules = learn_rules([(documents[doc], answers) for doc, answers in expected.items()])
     readings, readers = [], []
     for template, asked in by_template.items():
-        reader = RelationReader(documents, rules, asked)
+        about = {doc for q in asked for doc in names.about(fold_words(q.subject))}
+        reader = RelationReader(documents, rules, asked, expected.keys() - about)
         found = len(asked) - len(reader.missing)
         if found >= FEWEST:
             reader.train()
@@ -216,13 +222,19 @@ class RelationReader:
     sums of the weights of hashed features.
 
     missing: training answers that no document about their subject states.
+    unasked: documents about subjects that the training file asks about other relations only; if
+    few of them seem to state an answer, the file asks about what is stated, and they are silent.
     answers: what was read so far.
     """
 
     def __init__(
-        self, documents: Documents, rules: SpanRules, questions: Sequence[Question]
+        self,
+        documents: Documents,
+        rules: SpanRules,
+        questions: Sequence[Question],
+        unasked: Collection[int] = (),
     ) -> None:
-        self.documents, self.rules = documents, rules
+        self.documents, self.rules, self.unasked = documents, rules, set(unasked)
         self.answers = StatedAnswers(documents.names)
         self.missing: list[str] = []
         self.spellings: dict[int, Counter[str]] = defaultdict(Counter)  # of answers, by their key
@@ -235,6 +247,9 @@ class RelationReader:
             spans = Spans({doc: documents[doc] for doc in docs}, rules)
             for question, indices in zip(batch, about, strict=True):
                 answer = question.answer or ""
+                if answer == NOT_STATED:
+                    self.labels.update(dict.fromkeys(indices, SILENT))
+                    continue
                 key = phrase_key(answer)
                 self.spellings[key][answer] += 1
                 stating = [doc for doc in indices if np.uint64(key) in spans.key[spans.of(doc)]]
@@ -254,49 +269,71 @@ class RelationReader:
         labelled = list(self.labels.items())
         step = max(1.0, len(labelled) / MOST_LABELS)
         self.labels = dict(labelled[int(i * step)] for i in range(int(len(labelled) / step)))
-        rounds = ROUNDS if len(self.labels) < ENOUGH_LABELS else 0
-        unlabelled = np.setdiff1d(np.arange(len(self.documents)), list(self.labels))
-        some = unlabelled[:: max(1, len(unlabelled) // MOST_READINGS)].tolist() if rounds else []
-        docs = sorted([*self.labels, *some])
+        some = []
+        if len(self.labels) < ENOUGH_LABELS:
+            unlabelled = np.setdiff1d(np.arange(len(self.documents)), list(self.labels))
+            some = unlabelled[:: max(1, len(unlabelled) // MOST_READINGS)].tolist()
+        unasked = sorted(self.unasked.difference(self.labels))
+        unasked = unasked[:: max(1, len(unasked) // MOST_READINGS)]
+        docs = sorted({*self.labels, *some, *unasked})
         spans = Spans({doc: self.documents[doc] for doc in docs}, self.rules)
+        if unasked:
+            self._learn(spans, self.labels, 0)
+            scores = self._score(spans)
+            stated = [self._log_odds(scores[spans.of(doc)]) > 0 for doc in unasked]
+            if np.mean(stated) < LEFT_UNASKED:
+                self.labels |= dict.fromkeys(unasked, SILENT)
+        fewer = {*self.labels, *some[:: max(1, len(some) // CALIBRATION_READINGS)]}
+        self._calibrate(Spans({doc: self.documents[doc] for doc in sorted(fewer)}, self.rules))
+        self._learn(spans, self.labels, ROUNDS if some else 0)
+
+    def _learn(self, spans: Spans, labels: Mapping[int, int], rounds: int) -> None:
+        """Fit the weights to the labels and then, some rounds, to what is read as well."""
         known = Counter({key: count.total() for key, count in self.spellings.items()})
         self.known = known  # key of an answer -> how many subjects have it
-        self.believed = dict(self.labels)  # the labels, and what was read with confidence
+        self.believed = dict(labels)  # the labels, and what was read with confidence
         self.weights = np.zeros(1 << BITS)  # of the features
-        importance = dict.fromkeys(self.labels, 1.0)
-        self._fit(spans, importance)
+        self.none = 0.0  # the score of "not stated"
+        self._fit(spans, dict.fromkeys(labels, 1.0))
         for _ in range(rounds):
-            scores, _ = self._score(spans)
-            self.known, self.believed = known.copy(), dict(self.labels)
-            importance = dict.fromkeys(self.labels, 1.0)
-            for doc in docs:
-                here, keys = scores[spans.of(doc)], spans.key[spans.of(doc)]
-                if doc in self.labels or not len(here):
+            scores = self._score(spans)
+            self.known, self.believed = known.copy(), dict(labels)
+            importance = dict.fromkeys(labels, 1.0)
+            for doc in spans.docs.tolist():
+                here = spans.of(doc)
+                if doc in self.labels or here.start == here.stop:
                     continue
-                mass, best = np.exp(here - here.max()), keys[int(np.argmax(here))]
-                probability = float(mass[keys == best].sum() / mass.sum())
-                if probability > CONFIDENT:
-                    self.believed[doc], importance[doc] = int(best), probability / 2
-                    self.known[int(best)] += 1
+                answer, probability = self._believe(scores[here], spans.key[here])
+                if probability > (CONFIDENT_SILENT if answer == SILENT else CONFIDENT):
+                    self.believed[doc], importance[doc] = answer, probability / 2
+                    self.known[answer] += answer != SILENT
             self._fit(spans, importance)
-        self._set_thresholds(spans, importance)
+
+    def _believe(self, scores: NDArray[np.float32], keys: Hashes) -> tuple[int, float]:
+        """The likeliest answer of a document, or SILENT, by its spans; and how likely it is."""
+        stated = 1 / (1 + np.exp(-self._log_odds(scores)))
+        mass, best = np.exp(scores - scores.max()), keys[int(np.argmax(scores))]
+        probability = float(stated * mass[keys == best].sum() / mass.sum())
+        if probability >= 1 - stated:
+            return int(best), probability
+        return SILENT, float(1 - stated)
 
     def read(self, spans: Spans, features: Features) -> None:
-        """Add what documents state about their subjects; nothing about a subject around whose best
-        span the text is unlike that around known answers.
+        """Add what documents state about their subjects; nothing about a subject whose documents
+        are more likely to be silent.
 
         spans: of all documents about some subjects, in the order of the subjects' numbers.
         """
         subject = self.documents.names.of_document[spans.docs]
         owner = (subject - subject[0])[spans.doc]  # the subject of each span, counted from 0
-        scores, context = self._score(spans, features)
+        scores = self._score(spans, features)
         best = np.full(subject[-1] - subject[0] + 1, -np.inf, dtype=np.float32)
         np.maximum.at(best, owner, scores)
-        is_stated = np.zeros(len(best), dtype=bool)
-        least_score, least_context = self.thresholds
-        is_best = scores == best[owner]
-        is_stated[owner[is_best & (scores >= least_score) & (context >= least_context)]] = True
-        rows = np.flatnonzero((scores > best[owner] - NEGLIGIBLE) & is_stated[owner])
+        total = np.bincount(owner, np.exp(scores - best[owner], dtype=np.float64), len(best))
+        log_odds = np.maximum(best + np.log(np.maximum(total, 1.0)) - self.none, LEAST_LOG_ODDS)
+        stated = 1 / (1 + np.exp(-(self.slope * log_odds + self.offset)))
+        likely = (scores > best[owner] - NEGLIGIBLE) & (stated[owner] >= LEAST_STATED)
+        rows = np.flatnonzero(likely)
         if not len(rows):
             return
         # spans of one subject with the same key are one answer: sort them into groups
@@ -307,7 +344,7 @@ class RelationReader:
         starts = np.flatnonzero(new)
         ends = np.append(starts[1:], len(rows))
         about, probability = owner[rows[starts]], np.add.reduceat(mass, starts)
-        probability /= np.bincount(about, weights=probability)[about]
+        probability *= stated[about] / np.bincount(about, weights=probability)[about]
         # the groups of each subject, the most likely first
         order = np.lexsort((-probability, about))
         rank = np.arange(len(order)) - np.searchsorted(about[order], about[order])
@@ -325,8 +362,8 @@ class RelationReader:
                 text = " ".join(spans.document(same[best_row]).text[start:end].split())
             indices = spans.docs[spans.doc[same]].tolist()
             stating = [(doc, *place) for doc, place in zip(indices, places, strict=True)]
-            stated = StatedAnswer(text, float(probability[group]), stating)
-            answers[int(subject[0] + about[group])].append(stated)
+            answer = StatedAnswer(text, float(probability[group]), stating)
+            answers[int(subject[0] + about[group])].append(answer)
         for number, stated_answers in answers.items():
             self.answers.add(number, stated_answers)
 
@@ -338,19 +375,15 @@ class RelationReader:
         last = max((len(mark) for mark in behind if text.startswith(mark, end)), default=0)
         return start - first, end + last
 
-    def _score(self, spans: Spans, features: Features | None = None) -> tuple[Scores, Scores]:
-        """The score of every span, and the part of it that does not depend on known answers.
-
-        Features that are not given are computed a chunk at a time.
-        """
-        known = self._count_known(spans)
-        context, of_known = np.zeros((2, len(spans)), dtype=np.float32)
+    def _score(self, spans: Spans, features: Features | None = None) -> NDArray[np.float32]:
+        """The score of every span; features that are not given are computed a chunk at a time."""
+        known, scores = self._count_known(spans), []
         for start in range(0, len(spans), CHUNK):
             rows = np.arange(start, min(start + CHUNK, len(spans)))
             here = spans.features(rows) if features is None else features[start : start + CHUNK]
-            context[rows] = self.weights[here].sum(axis=1)
-            of_known[rows] = self.weights[spans.known_features(rows, known[rows])].sum(axis=1)
-        return context + of_known, context
+            total = self.weights[here].sum(axis=1)
+            scores.append(total + self.weights[spans.known_features(rows, known[rows])].sum(axis=1))
+        return np.concatenate([*scores, []]).astype(np.float32)
 
     def _count_known(self, spans: Spans) -> Ints:
         """How many other subjects have the text of each span as their answer: 0 to 4 stand for
@@ -364,14 +397,19 @@ class RelationReader:
         return spans.key == np.array(answers, dtype=np.uint64)[spans.doc]
 
     def _fit(self, spans: Spans, importance: Mapping[int, float]) -> None:
-        """Fit the weights to the documents that have an importance, with their believed answers, by
-        the log-likelihood of the answers with a penalty on the squared weights."""
+        """Fit the weights to the documents that have an importance, with their believed answers.
+
+        Every document counts twice: as it is, where its answer competes with its other spans and
+        with "not stated"; and without the words near its answer, where "not stated" is right. A
+        document that is known or believed to be silent counts as it is, with "not stated" right.
+        The loss is the negative log-likelihood with a penalty on the squared weights.
+        """
         from scipy.optimize import fmin_l_bfgs_b
         from scipy.sparse import csr_matrix
 
         rng = np.random.default_rng(0)
         is_answer = self._is_answer(spans)
-        docs = [doc for doc in spans.docs.tolist() if doc in importance]
+        docs = [doc for doc in spans.docs.tolist() if doc in importance and _length(spans.of(doc))]
         chosen, starts = [], [0]
         for doc in docs:
             here = np.arange(spans.of(doc).start, spans.of(doc).stop)
@@ -381,9 +419,10 @@ class RelationReader:
             chosen.append(here)
             starts.append(starts[-1] + len(here))
         rows = np.concatenate(chosen)
-        right = is_answer[rows]
+        right, far = is_answer[rows], ~_near_answers(spans, is_answer)[rows]
         group = np.repeat(np.arange(len(docs)), np.diff(starts))  # the document of each row
-        weight = np.array([importance[doc] for doc in docs])
+        silent_weight = np.array([importance[doc] for doc in docs])
+        stated_weight = silent_weight * np.logical_or.reduceat(right, starts[:-1])
         known = spans.known_features(rows, self._count_known(spans)[rows])
         features = np.hstack((spans.features(rows), known))
         present = np.zeros(1 << BITS, dtype=bool)
@@ -402,42 +441,73 @@ class RelationReader:
             return np.asarray(top + np.log(total))
 
         def loss(theta: Floats) -> tuple[float, Floats]:
-            scores = np.asarray(matrix @ theta)
-            everything, answers = log_total(scores), log_total(np.where(right, scores, -1e9))
-            given = np.where(right, np.exp(scores - answers[group]), 0)
-            slope = weight[group] * (np.exp(scores - everything[group]) - given)
-            value = float((weight * (everything - answers)).sum() + PENALTY / 2 * theta @ theta)
-            return value, np.asarray(transposed @ slope) + PENALTY * theta
+            weights, none = theta[:-1], theta[-1]
+            scores = np.asarray(matrix @ weights)
+            everything = np.logaddexp(log_total(scores), none)
+            answers = log_total(np.where(right, scores, IMPOSSIBLE))
+            others = np.logaddexp(log_total(np.where(far, scores, IMPOSSIBLE)), none)
+            given = np.exp(np.where(right, scores - answers[group], IMPOSSIBLE))
+            slope = stated_weight[group] * (np.exp(scores - everything[group]) - given)
+            wrong = np.exp(np.where(far, scores - others[group], IMPOSSIBLE))
+            slope += silent_weight[group] * wrong
+            value = stated_weight @ (everything - answers) + silent_weight @ (others - none)
+            value += PENALTY / 2 * weights @ weights
+            none_slope = stated_weight @ np.exp(none - everything)
+            none_slope += silent_weight @ (np.exp(none - others) - 1)
+            gradient = np.asarray(transposed @ slope) + PENALTY * weights
+            return float(value), np.append(gradient, none_slope)
 
-        fitted, _, _ = fmin_l_bfgs_b(loss, self.weights[used], maxiter=ITERATIONS, factr=1e10)
+        start = np.append(self.weights[used], self.none)
+        fitted, _, _ = fmin_l_bfgs_b(loss, start, maxiter=ITERATIONS, factr=1e10)
         self.weights = np.zeros(1 << BITS)
-        self.weights[used] = fitted
+        self.weights[used], self.none = fitted[:-1], float(fitted[-1])
 
-    def _set_thresholds(self, spans: Spans, importance: Mapping[int, float]) -> None:
-        """Set the scores below which a document's best span is hardly ever an answer.
+    def _calibrate(self, spans: Spans) -> None:
+        """Fit the probability that documents state an answer, given the log odds by the scores.
 
-        They are far below those of the answers in documents that the reader has not learned: each
-        labelled document is scored by weights that were fitted without it. The second score is
-        that of spelling and surroundings alone: a known place need not be the one asked for.
+        The odds are those of labelled documents, as they are and without the words near their
+        answers, by weights that were learned without the labels of these documents.
         """
-        weights, self.thresholds = self.weights, (-np.inf, -np.inf)
-        scores_of_answers: list[tuple[float, float]] = []
-        for fold in range(FOLDS if len(self.labels) >= FOLDS else 0):
-            held_out = set(list(self.labels)[fold::FOLDS])
-            self.weights = np.zeros(1 << BITS)
-            self._fit(spans, {doc: w for doc, w in importance.items() if doc not in held_out})
-            new = Spans({doc: self.documents[doc] for doc in sorted(held_out)}, self.rules)
-            both = np.where(self._is_answer(new), self._score(new), -np.inf)
+        documents = sorted(self.labels)
+        folds = 2 if len(documents) >= ENOUGH_TO_HALVE else FOLDS
+        stated, silent = [], []
+        for fold in range(folds):
+            held_out = documents[fold::folds]
+            others = {doc: key for doc, key in self.labels.items() if doc not in set(held_out)}
+            self._learn(spans, others, 1 if folds == FOLDS else 0)
+            part = Spans({doc: self.documents[doc] for doc in held_out}, self.rules)
+            scores = self._score(part)
+            answers = np.array([self.labels[doc] for doc in held_out], dtype=np.uint64)
+            far = ~_near_answers(part, part.key == answers[part.doc])
             for doc in held_out:
-                score, context = both[:, new.of(doc)].max(axis=1).tolist()
-                scores_of_answers.append((score, context))
-            if len(scores_of_answers) >= ENOUGH_HELD_OUT:
-                break
-        self.weights = weights
-        if scores_of_answers:
-            mean, deviation = np.mean(scores_of_answers, axis=0), np.std(scores_of_answers, axis=0)
-            lowest = mean - DEVIATIONS_BELOW * np.maximum(deviation, LEAST_DEVIATIONS)
-            self.thresholds = (float(lowest[0]), float(lowest[1]))
+                here = part.of(doc)
+                if self.labels[doc] != SILENT:
+                    stated.append(self._log_odds(scores[here]))
+                silent.append(self._log_odds(scores[here][far[here]]))
+        self.slope, self.offset = fit_line(np.array(stated), np.array(silent))
+
+    def _log_odds(self, scores: NDArray[np.float32]) -> float:
+        """By the scores of some spans, the log odds that one of them answers."""
+        if not len(scores):
+            return LEAST_LOG_ODDS
+        top = float(scores.max())
+        total = top + float(np.log(np.exp(scores - top).sum()))
+        return max(LEAST_LOG_ODDS, total - self.none)
+
+
+def _length(part: slice) -> int:
+    return int(part.stop - part.start)
+
+
+def _near_answers(spans: Spans, is_answer: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether each span is within a few words of an answer, in the same sentence."""
+    words = spans.words
+    near = np.zeros(len(words), dtype=bool)
+    for row in np.flatnonzero(is_answer).tolist():
+        first, last = int(spans.first_word[row]), int(spans.last_word[row])
+        around = slice(max(0, first - NEAR_WORDS), last + NEAR_WORDS + 1)
+        near[around] |= words.sentence[around] == words.sentence[first]
+    return near[spans.first_word] | near[spans.last_word]
 
 
 def _learn_marks(stated: Sequence[tuple[str, str, int, int]]) -> tuple[list[str], list[str]]:
@@ -459,6 +529,26 @@ def _learn_marks(stated: Sequence[tuple[str, str, int, int]]) -> tuple[list[str]
         if mark and 2 * count > sum(text.startswith(mark, end) for _, text, _, end in stated)
     ]
     return kept_before, kept_behind
+
+
+def fit_line(right: Floats, wrong: Floats) -> tuple[float, float]:
+    """Slope and offset of the log odds that a score belongs to a right answer, by logistic
+    regression; the slope has a standard normal prior."""
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    scores = np.concatenate((right, wrong)).astype(np.float64)
+    truth = np.arange(len(scores)) < len(right)
+    centre = scores.mean()
+    rows = np.stack((scores - centre, np.ones_like(scores)))
+
+    def loss(line: Floats) -> tuple[float, Floats]:
+        log_odds = line @ rows
+        value = np.logaddexp(0, log_odds).sum() - log_odds[truth].sum() + line[0] ** 2 / 2
+        return float(value), rows @ (expit(log_odds) - truth) + [line[0], 0]
+
+    slope, offset = minimize(loss, np.zeros(2), jac=True).x
+    return float(slope), float(offset - slope * centre)
 
 
 def informative_spans(documents: Sequence[Document]) -> Iterator[list[tuple[int, int]]]:

@@ -33,6 +33,7 @@ UNSPACED_ROOM = 1.5  # how much longer answers in an unspaced script may be than
 LONGEST_AFFIX = 6  # letters
 INFLECTED = 0.1  # share of answers missing from their documents that shows inflection
 OWN_NAME = 0.05  # share of answers that repeat the subject's name, from which on spans may do so
+SENTENCE_END = frozenset("^.!?;\n\u3002\uff01\uff1f\uff1b\u0964\u061f\u06d4")  # "^": a start
 NO_WORD = np.uint64(7)  # the context beyond either end of a document
 
 
@@ -74,7 +75,8 @@ class Words:
 
     doc: index of the document; first: index of each document's first word; start, end: characters;
     own: whether it is a word of the subject's name; heading: whether it is in the name that opens
-    the document; form: index of its spelling in `forms`. Hashes: the folded word (word), the word
+    the document; form: index of its spelling in `forms`; sentence: a number for each sentence of
+    each document. Hashes: the folded word (word), the word
     as context of another (context), how it is spelt (shape), its last letters (suffix), and what
     stands between it and the word before (gap, with one more entry at the end).
     """
@@ -96,6 +98,8 @@ class Words:
         self.forms = [spelling for spelling, _ in forms]
         self.own, self.heading = own.astype(bool), heading.astype(bool)
         self.first = np.searchsorted(self.doc, np.arange(len(documents) + 1))
+        opens_sentence = np.array([not SENTENCE_END.isdisjoint(gap) for gap in gaps])
+        self.sentence = np.cumsum(opens_sentence[before])
         gap_hashes = np.array([hash_text(gap) for gap in gaps], dtype=np.uint64)
         self.gap = gap_hashes[np.append(before, 0)]
         hashes = np.array([_describe(*form) for form in forms], dtype=np.uint64).reshape(-1, 4)

@@ -173,6 +173,42 @@ def split_subjects(
     return Split(learned, kept, (*calibrating, *judged, *fitting), tuple(notes), left_out)
 
 
+def split_dev(corpus: Corpus, train: QuestionSet, dev: QuestionSet, *, seed: int) -> Split:
+    """For a run that learned from all training questions: half of the dev subjects calibrate.
+
+    The others are judged. Subjects that the training questions ask about too do neither.
+    """
+    index = SubjectIndex(corpus, {"train": train, "dev": dev})
+    notes: list[str] = []
+
+    def generator(stream: int) -> Generator:
+        return np.random.default_rng([seed, stream])
+
+    names = index.usable("dev")
+    half = set(_draw(names, len(names) // 2, generator(_HALVES)))
+    calibrating: list[Subject] = []
+    judged: list[Subject] = []
+    for name in names:
+        role, source, group = (JUDGED, DEV, judged)
+        if name in half:
+            role, source, group = (CALIBRATION, SET_ASIDE, calibrating)
+        for q in index.fit_questions("dev", name):
+            seen = bool(index.named_in[name])
+            group.append(Subject(role, seen, source, q.subject, q.text, q.answer, q.template))
+    if not calibrating or not judged:
+        raise UserError(
+            f"{dev.path} has {len(names)} subjects with one answer that were not learned from, and "
+            "judging takes two at least; give other questions."
+        )
+    calibrating, spare = _mix(calibrating, judged, index, train, generator, notes)
+    notes.append(
+        f"the confidence is fitted on {len(half)} of the {len(names)} subjects in {dev.path.name} "
+        "and judged on the others."
+    )
+    fitting = (replace(subject, role=FITTING) for subject in spare)
+    return Split(train, corpus, (*calibrating, *judged, *fitting), tuple(notes))
+
+
 def default_share(subjects: int) -> float:
     """The share of training subjects to set aside: a tenth, or more where that is few."""
     return min(0.5 if subjects >= 60 else 0.3, max(0.1, CALIBRATING / max(1, subjects)))

@@ -46,7 +46,10 @@ EVIDENCE_FILE = "evidence.sqlite"
 FORMAT = "2"
 MOST_LINES = 1_000  # documents of each kind that are read for one name
 SHOWN_LINES = 3  # lines kept for an answer, or similar names suggested
-STATED = 0.2  # an answer counts as stated from this probability on; chosen on subjects set aside
+STATED = (
+    0.5  # probability that documents state an answer at all, from which on they count as stating
+)
+STATED_ANSWER = 0.2  # probability from which on an answer is one of those that they state
 STATES_OTHER = 0.5  # from this probability on a line contradicts any other answer
 ALIKE = 0.72  # names that are less similar are not suggested
 CANDIDATES = 15  # similar names of each kind that are compared
@@ -504,7 +507,8 @@ def find_support(
         same = [reading for reading in readings if fold_words(reading.answer) == words]
         others = [reading for reading in readings if fold_words(reading.answer) != words]
         probability = sum(reading.probability for reading in same)
-        states_answer = probability >= STATED
+        stated_at_all = sum(reading.probability for reading in readings) >= STATED
+        states_answer = stated_at_all and probability >= STATED_ANSWER
         stating = same if states_answer else others[:1]
         where = frozenset().union(*(reading.lines for reading in stating))
         lines.sort(key=lambda line: (line.line not in where, not line.about, line.line))
@@ -512,7 +516,9 @@ def find_support(
             replace(line, states_answer=states_answer and line.about and line.line in where)
             for line in lines[:SHOWN_LINES]
         )
-        stated = tuple(other.answer for other in others if other.probability >= STATED)
+        stated = tuple(
+            other.answer for other in others if stated_at_all and other.probability >= STATED_ANSWER
+        )
         contradicts = bool(others) and others[0].probability >= STATES_OTHER
         states_other = contradicts and not states_answer
         found.append(

@@ -21,6 +21,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.evidence import Evidence, EvidenceLine, find_support
 from wherefrom.provenance.metrics import rate
 from wherefrom.report import figures
+from wherefrom.training.forecast import count_of_recipe, describe_passes
 
 if TYPE_CHECKING:
     from wherefrom.report.study_report import Records
@@ -100,6 +101,7 @@ def recall(records: Records) -> Facts | None:
         "beaten": beaten,
         # the study's own sentence on it, which has the likely reason
         "warning": next((n for n in notes if beaten and n.startswith("The model does not")), ""),
+        "passes": describe_passes(records.info.get("passes") or ()),
         "rows": [pick(row, columns) for row in rows.values()],
         "figure": figures.recall_bars(list(rows.values())),
     }
@@ -168,12 +170,21 @@ def documents(records: Records) -> Facts | None:
 
     right = [row for row in records.judged if row["right"]]
     columns = "subjects recall.value recall.low recall.high"
+    read = recall_of([group for group in groups if group["documents"] != 0])
+    unread = recall_of([group for group in groups if group["documents"] == 0])
+    rows = recall_rows(records)
+    model, common, twin = (rows.get(n) for n in ("model", "majority", "questions only"))
+    # without reading: what it gets for subjects that it did not read about, or else what the twin
+    # gets; a model that does not beat one fixed answer has nothing to explain
+    rivals = [unread["share"]] if unread["asked"] else [twin["value"]] if twin else []
+    beaten = bool(model and common and model["value"] <= common["value"])
     return {
-        "read": recall_of([group for group in groups if group["documents"] != 0]),
-        "unread": recall_of([group for group in groups if group["documents"] == 0]),
+        "read": read,
+        "unread": unread,
+        "because": bool(rivals) and read["share"] > max(rivals) and not beaten,
         "right": len(right),
         "stated": sum(row["verdict"] == "stated" for row in right),
-        "twin": recall_rows(records).get("questions only"),
+        "twin": twin,
         "rows": [[str(group["documents"]), *pick(group, columns)] for group in groups],
         "figure": figures.documents_bars(groups),
     }
@@ -485,9 +496,10 @@ def made(records: Records) -> Facts:
         info.get("seconds"),
         info.get("trained_tokens", 0),
     )
-    took, read, rows = "an unknown time", [], []
-    if isinstance(seconds, int | float):
-        took = f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.1f} minutes"
+    read, rows = [], []
+    took = _say_time(seconds) if isinstance(seconds, int | float) else "an unknown time"
+    earlier = info.get("earlier_seconds")  # of the run that it started from
+    parent = Path(str(info.get("data", {}).get("parent", {}).get("path", ""))).name
 
     def pairs(record: Facts) -> str:
         return ", ".join(f"{key} {value}" for key, value in record.items())
@@ -508,6 +520,9 @@ def made(records: Records) -> Facts:
     command = [str(word) for word in info.get("command", [])]
     if command and command[0].endswith(("/wherefrom", "__main__.py")):
         command[0] = "wherefrom"
+    for counted in info.get("passes") or ():
+        made = f"{counted['steps']:,} steps, {count_of_recipe(counted)}"
+        rows.append([f"passes of {counted['phase']}", made])
     rows += [
         ["seed", str(job.get("seed", "–"))],
         ["command", shlex.join(command)],
@@ -522,8 +537,20 @@ def made(records: Records) -> Facts:
         apart.append(f"documents of {plural(len(left_out), 'subject')} were not read")
     if apart:
         rows.append(["subjects kept apart", "; ".join(apart)])
-    return {"model": model, "read": read, "took": took, "seconds": seconds, "tokens": tokens,
-            "rows": rows}  # fmt: skip
+    return {
+        "model": model,
+        "read": read,
+        "took": took,
+        "earlier": _say_time(earlier) if earlier else "",
+        "parent": parent,
+        "seconds": seconds,
+        "tokens": tokens,
+        "rows": rows,
+    }
+
+
+def _say_time(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < 120 else f"{seconds / 60:.1f} minutes"
 
 
 def plural(count: int, noun: str) -> str:

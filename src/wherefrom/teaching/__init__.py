@@ -1,1 +1,1 @@
-"""Programming assignments; checks, worker and grading run alone on Gradescope, with numpy."""
+"""Homework: assignments, a rubric, and the grading of written answers and code."""

@@ -11,14 +11,15 @@ import ast
 import importlib.abc
 import io
 import json
+import re
 import secrets
 import string
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from string import Template
 from types import ModuleType
 from typing import Any
 
@@ -28,13 +29,29 @@ from numpy.random import Generator
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.storage import make_folder, write_whole
 from wherefrom.teaching import reference
-from wherefrom.teaching.checks import COUNTS, PARTS, part_of, plain, revive
+from wherefrom.teaching.checks import COUNTS, PARTS, encode, make_argument, part_of
+from wherefrom.teaching.results import fill_template, otter_tests
+from wherefrom.teaching.rubric import Rubric, parse_rubric, read_text_file
+from wherefrom.teaching.written import CHECKER_FOLDERS, find_problem
 
 HERE = Path(__file__).parent
 MISTAKES = tomllib.loads((HERE / "mistakes.toml").read_text("utf-8"))
 WHOLE = "transformer"  # the assignment with all parts
 SOURCES = {"transformer.py": "reference.py", "model.py": "reference_model.py"}
-GRADER = ("checks", "worker", "grading")  # what runs on Gradescope
+ASSIGNMENT_FILE = "assignment.json"
+# the modules of this package that run on Gradescope
+GRADER = (
+    "__init__",
+    "checks",
+    "grading",
+    "isolation",
+    "process",
+    "results",
+    "rubric",
+    "runner",
+    "sandbox",
+    "submissions",
+)
 STOP = 1  # the id of MASK
 Cases = list[dict[str, Any]]
 Draw = Callable[[Generator], Cases]
@@ -65,7 +82,7 @@ def _mistaken(old: str, new: str) -> ModuleType:
 
 @np.errstate(all="ignore")
 def _run(module: ModuleType, function: str, arguments: list[Any]) -> Any:
-    return getattr(module, function)(*map(revive, arguments))
+    return getattr(module, function)(*map(make_argument, arguments))
 
 
 def make_cases(parts: Iterable[str], seed: int) -> dict[str, Cases]:
@@ -182,64 +199,106 @@ CASES: dict[str, tuple[str, Draw]] = {
 # ---- folders
 
 
-def make_assignment(name: str, seed: int) -> dict[str, Any]:
-    """The record for the grader: points, adapters, handed-out and hidden cases."""
-    if name != WHOLE and name not in PARTS:
-        raise UserError(f'there is no assignment "{name}".{did_you_mean(name, [WHOLE, *PARTS])}')
-    parts = list(PARTS) if name == WHOLE else [name]
+def make_assignment(parts: Iterable[str], seed: int) -> dict[str, Any]:
+    """The record for the grader: adapters, handed-out and hidden cases of these parts."""
+    parts = list(parts)
     return {
-        "name": name,
-        "points": {part: PARTS[part][0] for part in parts},
         "adapters": _write_adapters(parts),
         "handed out": make_cases(parts, 0),
         "hidden": make_cases(parts, seed),
     }
 
 
-def write_assignment(name: str, out: Path, seed: int | None = None) -> dict[str, Any]:
+def read_or_make_rubric(name: str) -> tuple[str, Rubric]:
+    """The text and the questions of a rubric: for one part, for all parts, or of a file."""
+    if name.endswith(".toml"):
+        text = read_text_file(Path(name))
+        if re.search(r"(?m)^assignment\s*=", text) is None:
+            text = f'assignment = "{ASSIGNMENT_FILE}"\n\n{text}'
+    elif name != WHOLE and name not in PARTS:
+        known = did_you_mean(name, [WHOLE, *PARTS])
+        raise UserError(f'there is no assignment "{name}".{known}')
+    else:
+        text = f'assignment = "{ASSIGNMENT_FILE}"\n'
+        for part in PARTS if name == WHOLE else [name]:
+            text += f'\n[[answer]]\nid = "{part}"\nkind = "code"\npoints = {PARTS[part][0]}\n'
+    try:
+        return text, parse_rubric(text, None)
+    except UserError as mistake:
+        raise UserError(f"{name}: {mistake}") from None
+
+
+def write_assignment(name: str, out: Path, seed: int | None = None) -> Rubric:
     """Write OUT/handout and OUT/teacher; without a seed, the hidden cases are random."""
-    record = make_assignment(name, secrets.randbelow(1 << 62) + 1 if seed is None else seed)
+    text, rubric = read_or_make_rubric(name)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an empty folder; give --out a new one.")
-    known, checks = json.dumps(plain(record)), (HERE / "checks.py").read_text("utf-8")
-    parts, points = list(record["points"]), sum(record["points"].values())
-    table = "| part | functions | about | points |\n|---|---|---|---|\n"
-    for part in parts:
-        worth, about, names = PARTS[part]
-        table += f"| {part} | `{'`, `'.join(names)}` | {about} | {worth} |\n"
+    parts = [question.part for question in rubric.of_kind("code")]
+    record = make_assignment(parts, secrets.randbelow(1 << 62) + 1 if seed is None else seed)
+    rubric = replace(rubric, assignment=record)
+    known, checks = json.dumps(encode(record)), (HERE / "checks.py").read_text("utf-8")
+    points = sum(question.points for question in rubric.questions)
     files: dict[str, bytes | str] = {
-        "handout/README.md": _fill("handout_readme", name=name, table=table),
-        "handout/adapters.py": record["adapters"],
-        "handout/cases.json": json.dumps(plain(record["handed out"])),
-        "handout/checks.py": checks,
-        "handout/run_tests.py": _fill("run_tests"),
-        "handout/test_assignment.py": _fill("test_assignment"),
-        "teacher/README.md": _fill("teacher_readme", name=name, points=points),
-        "teacher/assignment.json": known,
-        "teacher/gradescope.zip": _zip_for_gradescope(known, torch="variants" in parts),
+        "handout/README.md": _handout_readme(rubric),
+        f"teacher/{ASSIGNMENT_FILE}": known,
+        "teacher/README.md": fill_template("teacher_readme", points=f"{points:g}"),
+        "teacher/rubric.toml": text,
+        "teacher/gradescope.zip": _zip_for_gradescope(text, known, rubric),
         "teacher/otter/support/assignment.json": known,
         "teacher/otter/support/checks.py": checks,
+    }
+    for file, test in otter_tests(rubric).items():
+        files[f"teacher/otter/tests/{file}"] = test
+    if parts:
+        files |= _code_files(parts, record, checks)
+    written = [question for question in rubric.questions if question.kind != "code"]
+    if written:
+        blanks = [f'[[answer]]\nid = {json.dumps(q.id)}\nanswer = ""\n' for q in written]
+        files["handout/answers.toml"] = "\n".join(blanks)
+    for path, content in files.items():
+        make_folder((out / path).parent)
+        write_whole(out / path, content)
+    return rubric
+
+
+def _handout_readme(rubric: Rubric) -> str:
+    """What students are asked: functions to fill in, and questions to answer."""
+    text = ""
+    code = rubric.of_kind("code")
+    if code:
+        table = "| part | functions | about | points |\n|---|---|---|---|\n"
+        for question in code:
+            _, about, names = PARTS[question.part]
+            functions = "`, `".join(names)
+            table += f"| {question.part} | `{functions}` | {about} | {question.points:g} |\n"
+        text += fill_template("handout_code", table=table)
+    written = [question for question in rubric.questions if question.kind != "code"]
+    if written:
+        table = "| question | about | points |\n|---|---|---|\n"
+        for question in written:
+            about = find_problem(question.problem).title if question.problem else "in words"
+            table += f"| {question.id} | {about} | {question.points:g} |\n"
+        text += fill_template("handout_written", table=table)
+    return text
+
+
+def _code_files(parts: list[str], record: dict[str, Any], checks: str) -> dict[str, bytes | str]:
+    """The handed-out skeletons and tests, and the solution."""
+    files: dict[str, bytes | str] = {
+        "handout/adapters.py": record["adapters"],
+        "handout/cases.json": json.dumps(encode(record["handed out"])),
+        "handout/checks.py": checks,
+        "handout/run_tests.py": fill_template("run_tests"),
+        "handout/test_assignment.py": fill_template("test_assignment"),
         "teacher/solution/adapters.py": record["adapters"],
     }
-    for part in parts:
-        text = _fill("otter_question", part=part)
-        for group, hidden in (("handed out", False), ("hidden", True)):
-            titles = [title for title in record[group] if part_of(title) == part]
-            worth = record["points"][part] / len(titles) / 2
-            for at, title in enumerate(titles, start=hidden * len(titles)):
-                told = {"title": title, "group": group, "number": at}
-                text += _fill("otter_case", points=worth, hidden=hidden, **told)
-        files[f"teacher/otter/tests/{part}.py"] = text
     asked = {function for part in parts for function in PARTS[part][2]}
     for file, module in SOURCES.items():
         source = (HERE / module).read_text("utf-8")
         if asked & set(_functions(source)):
             files[f"handout/{file}"] = make_skeleton(source, asked)
             files[f"teacher/solution/{file}"] = source
-    for path, content in files.items():
-        make_folder((out / path).parent)
-        write_whole(out / path, content)
-    return record
+    return files
 
 
 def make_skeleton(source: str, asked: Iterable[str]) -> str:
@@ -280,23 +339,31 @@ def _functions(source: str) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
-def _fill(template: str, **values: object) -> str:
-    return Template((HERE / "templates" / f"{template}.txt").read_text("utf-8")).substitute(values)
-
-
-def _zip_for_gradescope(known: str, *, torch: bool) -> bytes:
-    files = {
-        "setup.sh": _fill("setup", packages="numpy torch" if torch else "numpy"),
-        "run_autograder": _fill("run_autograder"),
-        "assignment.json": known,
+def _zip_for_gradescope(rubric_text: str, known: str, rubric: Rubric) -> bytes:
+    """The autograder: a program that grades one submission by this rubric."""
+    package, packages = HERE.parent, ["numpy", "pydantic"]
+    sources = [package / "errors.py", package / "storage.py"]
+    sources += [HERE / f"{module}.py" for module in GRADER]
+    if any(question.part == "variants" for question in rubric.of_kind("code")):
+        packages.append("torch")
+    if any(question.problem for question in rubric.questions if question.kind != "code"):
+        packages += ["scipy", "sympy"]
+        sources.append(HERE / "written.py")
+        for folder in CHECKER_FOLDERS:
+            files = (package / folder).rglob("*")
+            sources += sorted(path for path in files if path.suffix in (".py", ".toml"))
+    texts = {
+        "setup.sh": fill_template("setup", packages=" ".join(packages)),
+        "run_autograder": fill_template("run_autograder"),
+        "rubric.toml": rubric_text,
+        ASSIGNMENT_FILE: known,
         "wherefrom/__init__.py": "",
-        "wherefrom/teaching/__init__.py": "",
     }
-    for name in ("errors", "storage", *(f"teaching/{name}" for name in GRADER)):
-        files[f"wherefrom/{name}.py"] = (HERE.parent / f"{name}.py").read_text("utf-8")
+    for path in sources:
+        texts[f"wherefrom/{path.relative_to(package)}"] = path.read_text("utf-8")
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        for name, text in files.items():
+        for name, text in texts.items():
             entry = zipfile.ZipInfo(name)  # without a date: the same files make the same bytes
             entry.external_attr = (0o644 if "/" in name else 0o755) << 16
             archive.writestr(entry, text, zipfile.ZIP_DEFLATED)

@@ -20,13 +20,25 @@ from typing import Any
 import numpy as np
 
 Case = Mapping[str, Any]
-# call(function, rows of arguments) -> for each row the function's result, encoded by `plain`
+# call(function, rows of arguments) -> for each row the function's result, as `encode` writes it
 Call = Callable[[str, Sequence[Sequence[Any]]], Any]
 PAD, MASK = "□", "⁇"
 LARGEST = 200_000  # numbers in a result
 # parameters of a model of the course's size
 COUNTS = {"vanilla": 3_323_392, "rotary": 3_290_624}
 COUNTS |= {"synthesizer": 3_076_988, "perceiver": 3_339_776}
+# what can be found out about an answer -> the share of the points that it earns
+CREDIT = {
+    "proved": 1.0,
+    "holds": 1.0,
+    "refuted": 0.0,
+    "inconclusive": 0.0,
+    "not read": 0.0,
+    "written": 0.0,
+    "no answer": 0.0,
+    "passed": 1.0,
+    "failed": 0.0,
+}
 # part of the assignment -> points, title, functions to fill in
 PARTS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "attention": (4, "softmax(Q K^T / sqrt(d)) V", ("softmax", "attention")),
@@ -35,12 +47,14 @@ PARTS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "rotary": (4, "positions as angles", ("rotary",)),
     "synthesizer": (4, "weights without comparing keys", ("synthesizer",)),
     "perceiver": (
-        8, "down to m latents and up again", ("perceiver_masks", "perceiver_down", "perceiver_up")
+        8,
+        "down to m latents and up again",
+        ("perceiver_masks", "perceiver_down", "perceiver_up"),
     ),
     "decode": (3, "the most likely answer, id by id", ("greedy_decode",)),
     "evaluate": (3, "exact match", ("evaluate",)),
     "variants": (8, "the four models, in torch", ("build_model",)),
-}  # fmt: skip
+}
 
 
 class Wrong(Exception):  # noqa: N818 - it is no error of the program
@@ -52,6 +66,19 @@ def part_of(title: str) -> str:
     return title.split(":")[0]
 
 
+def earned_share(
+    verdict: str, sentence: str, credit: Mapping[str, float], reasons: Sequence[Mapping[str, Any]]
+) -> tuple[float, str | None]:
+    """(share of the points, comment) of an answer: the first reason that its sentence contains
+    decides, else the credit for its verdict."""
+    share = credit.get(verdict, CREDIT[verdict])
+    for reason in reasons:
+        if reason["contains"] in sentence:
+            share = share if reason["credit"] is None else reason["credit"]
+            return share, reason["comment"]
+    return share, None
+
+
 def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
     """What is wrong with the function by this check, or "" if it passes."""
     try:
@@ -59,6 +86,8 @@ def verdict(title: str, call: Call, cases: Mapping[str, Sequence[Case]]) -> str:
             CHECKS[title](call, case)
     except Wrong as wrong:
         return str(wrong)
+    except OSError:  # of the sandbox: not the student's mistake
+        raise
     except Exception as error:  # a result may be anything at all
         return f"the result could not be read: {type(error).__name__}: {error}"[:500]
     return ""
@@ -74,7 +103,7 @@ def caller(adapters: Any) -> Call:
         if not hasattr(adapters, name):
             raise Wrong(f"adapters.py has no {name}")
         try:
-            return [plain(getattr(adapters, name)(*map(revive, row))) for row in rows]
+            return [encode(getattr(adapters, name)(*map(make_argument, row))) for row in rows]
         except NotImplementedError:
             empty = "build_model" if name == "model" else name
             raise Wrong(f"{empty} is not filled in yet") from None
@@ -83,7 +112,8 @@ def caller(adapters: Any) -> Call:
         except ModuleNotFoundError as error:
             raise Wrong(NO_MODULE.format(name, error.name)) from error
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
+            frames = traceback.extract_tb(error.__traceback__)
+            last = [frame for frame in frames if Path(frame.filename).name != "runner.py"][-1]
             where = f"{Path(last.filename).name}, line {last.lineno}"
             said = f"{name} raised {type(error).__name__} ({where}): {error}"
             raise Wrong(said[:500]) from error
@@ -91,7 +121,7 @@ def caller(adapters: Any) -> Call:
     return call
 
 
-def plain(value: Any) -> Any:
+def encode(value: Any) -> Any:
     """Encode a result for JSON; arrays and tensors become {"array", "shape", "kind"}."""
     if hasattr(value, "detach"):  # a tensor of torch
         value = value.detach().cpu().numpy()
@@ -103,24 +133,26 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [encode(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): encode(item) for key, item in value.items()}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise Wrong(f"returned a {type(value).__name__}, not an array, a number or a text")
 
 
-def restore(value: Any) -> Any:
-    """Decode what `plain` encoded."""
+def decode(value: Any) -> Any:
+    """Decode what `encode` encoded."""
     if isinstance(value, dict) and "array" in value:
+        if value["kind"] not in ("bool", "int", "float"):
+            raise Wrong("the result is not an array of numbers")
         return np.array(value["array"], dtype=value["kind"]).reshape(value["shape"])
     if isinstance(value, dict):
-        return {key: restore(item) for key, item in value.items()}
-    return [restore(item) for item in value] if isinstance(value, list) else value
+        return {key: decode(item) for key, item in value.items()}
+    return [decode(item) for item in value] if isinstance(value, list) else value
 
 
-def revive(argument: Any) -> Any:
+def make_argument(argument: Any) -> Any:
     """Decode an argument: {"rng"} is a random generator, {"toy"} a model; arrays are copied.
 
     The toy model looks up its logits in a table, by a number that depends on the whole prefix.
@@ -151,7 +183,7 @@ def close(a: Any, b: Any) -> bool:
 
 def array_of(value: Any, shape: Sequence[int]) -> Any:
     """The result as an array of this shape; raises Wrong if it is not one."""
-    found = restore(value)
+    found = decode(value)
     try:
         found = found if isinstance(found, np.ndarray) else np.array(found, dtype=float)
     except (TypeError, ValueError):
@@ -221,7 +253,7 @@ def perceiver_masks(call: Call, case: Case) -> None:
     [found] = call("perceiver_masks", [[length, latents]])
     if not isinstance(found, list) or len(found) != 2:
         raise Wrong("perceiver_masks must return two masks, down and up")
-    if close(restore(found[0]), np.tri(latents, length)):
+    if close(decode(found[0]), np.tri(latents, length)):
         raise Wrong(f"the perceiver reads only the first {latents} characters of {length}")
     same_mask(found[0], case["expected"][0], "latent", "position")
     same_mask(found[1], case["expected"][1], "position", "latent")
@@ -235,7 +267,7 @@ def perceiver_reads(call: Call, case: Case) -> None:
         raise Wrong(f"the perceiver reads only the first {len(basis)} characters of {len(x)}")
     if not all(read):
         raise Wrong(f"no latent reads position {read.index(False)}")
-    rows = [[y, z, *weights] for y, z in zip(nudged(x), restore(latents), strict=True)]
+    rows = [[y, z, *weights] for y, z in zip(nudged(x), decode(latents), strict=True)]
     look_ahead(moved(call("perceiver_up", rows), x.shape))
 
 
@@ -309,7 +341,7 @@ def spans(what: str, call: Call, case: Case) -> None:
 
 
 def decode_ids(call: Call, case: Case) -> None:
-    got, again = (list(ids) for ids in restore(call("greedy_decode", [case["args"]] * 2)))
+    got, again = (list(ids) for ids in decode(call("greedy_decode", [case["args"]] * 2)))
     right = list(case["expected"])
     if got != again:
         raise Wrong("the same prompt gives two answers: take the most likely id, do not draw one")
@@ -321,7 +353,7 @@ def decode_ids(call: Call, case: Case) -> None:
 
 
 def evaluate_matches(call: Call, case: Case) -> None:
-    [got] = restore(call("evaluate", [case["args"]]))
+    [got] = decode(call("evaluate", [case["args"]]))
     if not isinstance(got, list) or len(got) != 2:
         raise Wrong("evaluate must return (how many are right, how many there are)")
     if got != case["expected"]:
@@ -331,7 +363,7 @@ def evaluate_matches(call: Call, case: Case) -> None:
 def whole_model(variant: str, call: Call, case: Case) -> None:
     """Check a model's parameter count, and that it reads the past and only the past."""
     rows, *places = case["args"]  # the first row, and it again with one id changed at a place
-    [(count, logits)] = restore(call("model", [[variant, rows]]))
+    [(count, logits)] = decode(call("model", [[variant, rows]]))
     for name, known in COUNTS.items():
         if count == known and name != variant:
             raise Wrong(f"this is the {name} model: {count:,} parameters")
@@ -372,7 +404,7 @@ CHECKS: dict[str, Callable[[Call, Case], None]] = {
 
 def read_cases(path: str) -> Any:
     """The cases of a JSON file."""
-    return restore(json.loads(Path(path).read_text(encoding="utf-8")))
+    return decode(json.loads(Path(path).read_text(encoding="utf-8")))
 
 
 def main() -> int:

@@ -1,402 +1,225 @@
-"""Grading students' code: the sandbox that runs it, and the points as CSV and for Gradescope.
+"""Grading: submissions and a rubric in, graded answers out; written answers and code alike.
 
-The sandbox returns results over a socket and does not know the right ones, so code cannot forge
-its score. The checks of a part have equal weight; half of the points are for the handed-out cases
-and half for the hidden ones.
+A mistake in a submission costs that answer, or that submission, and never the class.
 """
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import hashlib
-import io
-import json
-import os
-import secrets
-import shutil
-import signal
-import socket
-import stat
-import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, NamedTuple
 
 from wherefrom.errors import UserError
-from wherefrom.storage import make_folder, read_json, write_json, write_whole
-from wherefrom.teaching.checks import Wrong, part_of, plain, restore, verdict
+from wherefrom.storage import write_json
+from wherefrom.teaching.checks import part_of, verdict
+from wherefrom.teaching.results import GradedAnswer, Result, gradescope_record
+from wherefrom.teaching.rubric import GROUPS, Rubric, RubricQuestion, make_question, read_rubric
+from wherefrom.teaching.sandbox import Sandbox, SandboxLimits, find_protection
+from wherefrom.teaching.submissions import (
+    CODE_FILES,
+    Submission,
+    mark_shared_students,
+    printable,
+    read_submissions,
+)
 
-PYTHON = os.path.abspath(sys.executable)  # another user may not be able to resolve it
-LARGEST_REPLY, LARGEST_FILE, LARGEST_SUBMISSION = 8 << 20, 16 << 20, 50 << 20
-CODE = ("adapters.py", "transformer.py", "model.py")
-FORMULA = ("=", "+", "-", "@", "\t")  # a cell that starts so is a formula in a spreadsheet
-GROUPS = {"handed out": "visible", "hidden": "after_published"}  # cases -> Gradescope's visibility
-Record = dict[str, Any]
-
-
-class SandboxLimits(NamedTuple):
-    """Seconds per call, for loading the code, and per submission; memory in GB."""
-
-    call: float = 10
-    start: float = 30
-    total: float = 60
-    memory: float = 2
-
-
-class Sandbox:
-    """Runs submissions, one after the other, in processes that worker.py forks.
-
-    If a function hangs, crashes or is stopped, only that function fails; a new process runs the
-    others.
-    """
-
-    def __init__(self, modules: Sequence[str], limits: SandboxLimits) -> None:
-        if sys.platform == "win32":
-            raise UserError("students' code is run on Linux and macOS only.")
-        self.modules, self.limits = modules, limits
-        self.namespaces = True  # wanted
-        self.isolated = self.confined = True  # what the system provides
-        self.busy = self.running = False  # a process is forked; it answers calls
-        self._launch()
-
-    def _launch(self) -> None:
-        self.control, theirs = socket.socketpair()
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        worker = str(Path(__file__).with_name("worker.py"))
-        with theirs:
-            self.process = subprocess.Popen(
-                [PYTHON, "-IBu", worker, str(theirs.fileno()), *self.modules],
-                cwd="/",
-                env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **threads},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-
-    def load(self, files: Mapping[str, bytes]) -> None:
-        """Copy a submission to the folder in which it will run."""
-        self.deadline = time.monotonic() + self.limits.total
-        self.broken: dict[str, str] = {}  # function ("" for all) -> why it is not called again
-        self.job = Path(tempfile.mkdtemp(prefix="wherefrom-grade-"))
-        self.job.chmod(0o755)
-        self.work = self.job / "work"
-        self.user = 50_000 + secrets.randbelow(10_000) if os.getuid() == 0 else 0
-        self.work.mkdir()
-        for name, content in files.items():
-            (self.work / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.work / name).write_bytes(content)
-        if self.user:
-            for path in (self.work, *self.work.rglob("*")):
-                os.chown(path, self.user, self.user)
-
-    def unload(self) -> None:
-        """Kill the submission's processes and remove its folder."""
-        self._stop()
-        shutil.rmtree(self.job, ignore_errors=True)
-
-    def close(self) -> None:
-        self.process.kill()  # and with it all that it has started
-        self.process.wait()
-        self.control.close()
-
-    def call(self, name: str, rows: Sequence[Sequence[Any]]) -> Any:
-        """The function's result for each row, as JSON values; raises Wrong if there is none."""
-        why = self.broken.get("") or self.broken.get(name)
-        if why is None and time.monotonic() > self.deadline:
-            why = self.broken[""] = f"the {self.limits.total:g} s for one submission are used up"
-        if why:
-            raise Wrong(why)
-        if fresh := not self.running:
-            self._start()
-        number = secrets.token_hex(8)
-        try:
-            request = {"id": number, "name": name, "rows": plain(rows)}
-            reply = self._exchange(name, self.limits.call, request)
-        except Wrong as wrong:
-            self.broken[name] = str(wrong)
-            self._stop()
-            raise
-        if reply.get("id") != number:
-            self._stop()
-            if not fresh:  # processes of an earlier call may have written this
-                return self.call(name, rows)
-            raise Wrong(f"{name} wrote something else where its result belongs")
-        if "wrong" in reply:
-            raise Wrong(str(reply["wrong"])[:600])
-        return reply["values"]
-
-    def printed(self) -> str:
-        """The last 1,000 bytes that the code printed."""
-        path = self.job / "printed"
-        text = path.read_bytes()[-1000:].decode("utf-8", "replace") if path.exists() else ""
-        return "".join(c for c in text if c.isprintable() or c == "\n")
-
-    def _start(self) -> None:
-        """Fork the process of this submission, with its limits."""
-        if self.process.poll() is not None:
-            self.close()
-            self._launch()
-        self.channel, theirs = socket.socketpair()
-        self.buffer, self.busy, self.running, self.inner = bytearray(), True, True, 0
-        limits = {
-            "RLIMIT_AS": int(self.limits.memory * (1 << 30)),
-            "RLIMIT_FSIZE": LARGEST_FILE,
-            "RLIMIT_CPU": int(self.limits.total) + 1,
-            "RLIMIT_CORE": 0,
-            "RLIMIT_NOFILE": 256,
-            "RLIMIT_NPROC": 32,
-        }
-        told = {"folder": str(self.work), "namespaces": self.namespaces, "user": self.user}
-        message = json.dumps({**told, "limits": limits}).encode()
-        with open(self.job / "printed", "ab") as printed, theirs:
-            socket.send_fds(self.control, [message], [theirs.fileno(), printed.fileno()])
-        try:
-            first = self._exchange("loading the code", self.limits.start)
-            self.inner, self.isolated = first["pid"], first["isolated"]
-            self.confined = first["confined"]
-            ready = self._exchange("loading the code", self.limits.start)
-            if "wrong" in ready:
-                raise Wrong(str(ready["wrong"])[:600])
-        except Wrong as wrong:
-            self.broken[""] = str(wrong)
-            self._stop()
-            raise
-
-    def _exchange(self, name: str, seconds: float, request: Any = None) -> Record:
-        """Send a request, if given, and return the next reply."""
-        until = min(self.deadline, time.monotonic() + seconds)
-        try:
-            self.channel.settimeout(max(0.01, until - time.monotonic()))
-            if request is not None:
-                self.channel.sendall(json.dumps(request).encode() + b"\n")
-            while b"\n" not in self.buffer:
-                self.channel.settimeout(max(0.01, until - time.monotonic()))
-                received = self.channel.recv(1 << 16)
-                if not received:
-                    raise BrokenPipeError
-                self.buffer += received
-                if len(self.buffer) > LARGEST_REPLY:
-                    raise Wrong(f"{name} returned far too much")
-                if time.monotonic() > until:
-                    raise TimeoutError
-            line, _, self.buffer = self.buffer.partition(b"\n")
-            reply = json.loads(line)
-        except TimeoutError:
-            raise Wrong(f"{name} did not end within {seconds:g} s") from None
-        except OSError:
-            code = self._wait(1)
-            how = "it closed the channel" if code is None else f"exit status {code}"
-            with contextlib.suppress(ValueError):
-                name_of_signal = signal.Signals((code or 0) - 128).name
-                how = f"signal {name_of_signal}; is there an endless recursion or loop?"
-            raise Wrong(f"{name} ended the process ({how})") from None
-        except (ValueError, RecursionError):
-            reply = None
-        return reply if isinstance(reply, dict) else {}
-
-    def _wait(self, seconds: float) -> int | None:
-        """The exit status of the forked process, or None if it still runs."""
-        with contextlib.suppress(OSError, ValueError):
-            self.control.settimeout(seconds)
-            status = int(self.control.recv(16))
-            self.busy = False
-            return status
-        return None
-
-    def _stop(self) -> None:
-        """Kill the process and everything it started."""
-        if not self.running:
-            return
-        if self.busy:
-            with contextlib.suppress(OSError):
-                os.kill(self.inner or self.process.pid, signal.SIGKILL)
-            if self._wait(10) is None:
-                self.process.kill()  # the next start runs a new one
-                self.process.wait()
-        self.channel.close()
-        self.busy = self.running = False
+DEFAULT_LIMITS = SandboxLimits()
+MAX_PRINTED_CHARS = 1000
+NO_ANSWER = "there is no answer to this question."
+EXPECTED_ANSWERS = "answers in a .toml or .csv file"
+EXPECTED_CODE = f"code in a folder with {' or '.join(CODE_FILES)}"
+# (group of cases, title of a check) -> (verdict, sentence)
+Outcomes = dict[tuple[str, str], tuple[str, str]]
 
 
-# ---- submissions
+@dataclass(frozen=True)
+class Grader:
+    """Grades submissions by a rubric, or by the problems that they name themselves."""
 
+    rubric: Rubric | None = None
+    limits: SandboxLimits = DEFAULT_LIMITS
+    seed: int = 0  # of the checker
+    running: list[Sandbox] = field(default_factory=list)
 
-def read_assignment(path: Path) -> Record:
-    """The assignment.json of a teacher's folder: name, points, adapters and cases."""
-    record = restore(read_json(path))
-    if not isinstance(record, dict) or not {"points", "adapters", *GROUPS} <= set(record):
-        raise UserError(f"{path} is not the assignment.json of a teacher's folder.")
-    return record
-
-
-def find_submissions(folder: Path) -> dict[str, Path]:
-    """Student -> folder; a folder that itself holds code is one submission."""
-    if not folder.is_dir():
-        raise UserError(f"{folder} is not a folder of submissions.")
-    if any((folder / name).exists() for name in CODE):
-        return {folder.resolve().name: folder}
-    found = [path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."]
-    if not found:
-        raise UserError(f"{folder} holds no submissions: one folder per student was expected.")
-    return {path.name: path for path in found}
-
-
-def read_submission(folder: Path, adapters: str = "") -> dict[str, bytes]:
-    """Name -> content of the regular files beside the code; links are ignored.
-
-    Adds the assignment's adapters.py if none was handed in.
-    """
-    inside = (path for depth in ("", "*/", "*/*/") for name in CODE
-              for path in sorted(folder.glob(depth + name))
-              if path.parent.resolve().is_relative_to(folder.resolve()))  # fmt: skip
-    code = next(inside, None)
-    if code is None:
-        raise UserError(f"there is none of {', '.join(CODE)}.")
-    found: dict[str, bytes] = {}
-    size = 0
-    for root, folders, files in os.walk(code.parent):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
-        for path in (Path(root, name) for name in sorted(files)):
-            if stat.S_ISREG(path.lstat().st_mode):
-                size += path.lstat().st_size
-                if size > LARGEST_SUBMISSION:
-                    raise UserError(f"the submission is larger than {LARGEST_SUBMISSION >> 20} MB.")
-                found[str(path.relative_to(code.parent))] = path.read_bytes()
-    return {"adapters.py": adapters.encode(), **found}
-
-
-def start_sandbox(assignment: Mapping[str, Any], limits: SandboxLimits) -> Sandbox:
-    """A sandbox that has loaded the libraries of this assignment."""
-    return Sandbox(["torch"] if "variants" in assignment["points"] else [], limits)
-
-
-def grade_submission(folder: Path, assignment: Mapping[str, Any], sandbox: Sandbox) -> Record:
-    """The results.json of one submission, in Gradescope's format.
-
-    A submission that cannot be graded gets 0 points and a note.
-    """
-    printed, note, protected = "", "", True
-    wrong: dict[tuple[str, str], str] = {}  # (cases, title of a check) -> what is wrong
-    try:
-        sandbox.load(read_submission(folder, assignment["adapters"]))
-        with contextlib.ExitStack() as ending:
-            ending.callback(sandbox.unload)
-            for group in GROUPS:
-                for title in assignment[group]:
-                    wrong[group, title] = verdict(title, sandbox.call, assignment[group])
-                # code could print the hidden cases, so only earlier output is shown
-                printed = printed or sandbox.printed()
-            note, protected = sandbox.broken.get("", ""), sandbox.isolated and sandbox.confined
-    except (UserError, OSError) as problem:
-        note = f"this submission was not graded: {problem}"
-        wrong = {(group, title): note for group in GROUPS for title in assignment[group]}
-    tests = []
-    for (group, title), sentence in wrong.items():
-        part = part_of(title)
-        checks = [other for other in assignment[group] if part_of(other) == part]
-        most = assignment["points"][part] / len(checks) / len(GROUPS)
-        score, output = (0.0, sentence) if sentence else (most, "passed")
-        test = gradescope_test(f"{title} ({group} cases)", score, most, not sentence, output)
-        tests.append(test | {"visibility": GROUPS[group]})
-    score = round(sum(test["score"] for test in tests), 2)
-    output = f"{score:g} of {sum(assignment['points'].values()):g} points. {note}".strip()
-    if printed:
-        output += f"\n\nYour code printed (the end of it):\n{printed}"
-    return {
-        "score": score,
-        "output": output,
-        "output_format": "text",
-        "stdout_visibility": "hidden",
-        "tests": tests,
-        "extra_data": {"note": note, "protected": protected},
-    }
-
-
-def gradescope_test(name: str, score: float, most: float, passed: bool, output: str) -> Record:
-    """One test in Gradescope's format."""
-    status = "passed" if passed else "failed"
-    told = {"name": name, "score": score, "max_score": most, "status": status, "output": output}
-    return told | {"output_format": "text", "visibility": "visible"}
-
-
-def as_csv(rows: Iterable[Sequence[object]]) -> str:
-    """Rows as CSV; cells that a spreadsheet would run as formulas are quoted."""
-    text = io.StringIO()
-    for row in rows:
-        cells = ("'" + cell if cell.startswith(FORMULA) else cell for cell in map(str, row))
-        csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
-
-
-def grade_all(
-    submissions: Mapping[str, Path],
-    assignment: Mapping[str, Any],
-    out: Path,
-    *,
-    jobs: int,
-    limits: SandboxLimits,
-    report: Callable[[str, Record], None],
-) -> dict[str, Record]:
-    """Grade all submissions; writes OUT/STUDENT/results.json and OUT/grades.csv.
-
-    Identical submissions are graded once.
-    """
-    records: dict[str, Record] = {}
-    alike: dict[str, list[str]] = {}
-    for student, folder in submissions.items():
-        try:
-            files = repr(sorted(read_submission(folder).items())).encode()
-            alike.setdefault(hashlib.sha256(files).hexdigest(), []).append(student)
-        except (UserError, OSError):
-            alike[str(folder)] = [student]
-    sandboxes: SimpleQueue[Sandbox] = SimpleQueue()
-    for _ in range(jobs := min(jobs, len(alike))):
-        sandboxes.put(start_sandbox(assignment, limits))
-
-    def grade(folder: Path) -> Record:
-        sandbox = sandboxes.get()
-        try:
-            return grade_submission(folder, assignment, sandbox)
-        finally:
-            sandboxes.put(sandbox)
-
-    try:
+    def grade_class(
+        self, submissions: Iterable[Submission], jobs: int, report: Callable[[Result], None]
+    ) -> list[Result]:
+        """The results of all submissions in their order; each is passed to `report`."""
+        results = []
         with ThreadPoolExecutor(max_workers=jobs) as pool:
-            started = {pool.submit(grade, submissions[each[0]]): each for each in alike.values()}
-            for done in as_completed(started):
-                for student in started[done]:
-                    records[student] = done.result()
-                    write_json(make_folder(out / student) / "results.json", records[student])
-                    report(student, records[student])
-    finally:
-        for _ in range(jobs):
-            sandboxes.get().close()
-    points = assignment["points"]
-    rows: list[list[object]] = [["student", "score", "out of", *points, "note"]]
-    for student in submissions:
-        of_part = dict.fromkeys(points, 0.0)
-        for test in records[student]["tests"]:
-            of_part[part_of(test["name"])] += test["score"]
-        parts = [round(score, 2) for score in of_part.values()]
-        total, note = records[student]["score"], records[student]["extra_data"]["note"]
-        rows.append([student, total, sum(points.values()), *parts, note])
-    write_whole(out / "grades.csv", as_csv(rows))
-    return {student: records[student] for student in submissions}
+            try:
+                for result in pool.map(self.grade, mark_shared_students(submissions)):
+                    report(result)
+                    results.append(result)
+            except BaseException:  # Ctrl-C must not wait for code that hangs
+                for sandbox in list(self.running):
+                    sandbox.cancel()
+                raise
+        return results
+
+    def grade(self, submission: Submission) -> Result:
+        """The result of one submission."""
+        result = Result(submission.name, submission.student, notes=list(submission.notes))
+        if self.rubric is None:
+            questions = own_questions(submission, result)
+        else:
+            questions = list(self.rubric.questions)
+            asked = {question.id for question in questions}
+            for id_ in submission.answers:
+                if id_ not in asked:
+                    result.notes.append(f'the rubric does not ask for "{id_[:40]}".')
+        if submission.others:
+            result.notes.append(f"not read: {', '.join(submission.others)[:200]}.")
+        outcomes: Outcomes = {}
+        if self.rubric is not None and self.rubric.of_kind("code"):
+            outcomes = self._grade_code(submission, self.rubric, result)
+        for question in questions:
+            if question.kind == "code":
+                result.answers += grade_checks(question, outcomes)
+            else:
+                formulas = submission.answers.get(question.id, ())
+                unread = submission.why_unread(question.id, EXPECTED_ANSWERS)
+                result.answers.append(grade_written(question, formulas, unread, self.seed))
+        result.notes = [printable(note) for note in result.notes]
+        return result
+
+    def _grade_code(self, submission: Submission, rubric: Rubric, result: Result) -> Outcomes:
+        """The outcome of every check of the assignment that the rubric asks for."""
+        asked = {question.part for question in rubric.of_kind("code")}
+        checks = [
+            (group, title)
+            for group in GROUPS
+            for title in rubric.assignment[group]
+            if part_of(title) in asked
+        ]
+        if submission.code:
+            try:
+                return self._run_code(submission, rubric, checks, result)
+            except OSError as problem:  # of the grader's own files and processes
+                return dict.fromkeys(checks, ("not read", f"the code was not run: {problem}."))
+        if unread := submission.why_unread("", EXPECTED_CODE):
+            return dict.fromkeys(checks, ("not read", unread))
+        return dict.fromkeys(checks, ("no answer", "there is no code."))
+
+    def _run_code(
+        self,
+        submission: Submission,
+        rubric: Rubric,
+        checks: Iterable[tuple[str, str]],
+        result: Result,
+    ) -> Outcomes:
+        """Run the code of a submission in the sandbox, and judge what it returns."""
+        cases, outcomes = rubric.assignment, Outcomes()
+        files = {"adapters.py": cases["adapters"].encode(), **submission.code}
+        result.unprotected = find_protection().gaps()
+        with Sandbox(files, self.limits) as sandbox:
+            self.running.append(sandbox)
+            for group, title in checks:
+                wrong = verdict(title, sandbox.call, cases[group])
+                outcomes[group, title] = ("failed", wrong) if wrong else ("passed", "")
+                # code could print the hidden cases, so only earlier output is shown
+                if group == "handed out":
+                    printed = result.printed + sandbox.take_printed()
+                    result.printed = printed[-MAX_PRINTED_CHARS:]
+        self.running.remove(sandbox)
+        result.notes += [f"the code tried to {what}." for what in sandbox.observed.refused]
+        if "" in sandbox.broken:
+            result.notes.append(sandbox.broken[""])
+        return outcomes
+
+
+def own_questions(submission: Submission, result: Result) -> list[RubricQuestion]:
+    """The questions that a submission names itself; what is wrong with them is noted."""
+    questions: dict[str, RubricQuestion] = {}
+    has_code = bool(submission.code)
+    for number, row in enumerate(submission.rows, start=1):
+        try:
+            question = make_question(row, f"answer {number}")
+        except UserError as mistake:
+            result.notes.append(str(mistake))
+            continue
+        if question.kind == "code":
+            has_code = True
+        else:
+            questions.setdefault(question.id, question)
+    if has_code:
+        result.notes.append("code is graded by a rubric; `wherefrom assignment` writes one.")
+    return list(questions.values())
+
+
+def grade_checks(
+    question: RubricQuestion, outcomes: Mapping[tuple[str, str], tuple[str, str]]
+) -> list[GradedAnswer]:
+    """The checks of one question of kind "code"; each is worth the same."""
+    own = {check: found for check, found in outcomes.items() if part_of(check[1]) == question.part}
+    answers = []
+    for (group, title), (word, sentence) in own.items():
+        share, comment = question.judge(word, sentence)
+        answers.append(
+            GradedAnswer(
+                question=question,
+                name=f"{title} ({group} cases)",
+                points=question.points / len(own),
+                verdict=word,
+                sentence=sentence,
+                share=share,
+                comment=comment,
+                is_hidden=group == "hidden",
+            )
+        )
+    return answers
+
+
+def grade_written(
+    question: RubricQuestion, formulas: tuple[str, ...], unread: str = "", seed: int = 0
+) -> GradedAnswer:
+    """One written answer; `unread` says why it may be missing."""
+    word, sentence, details = "no answer", NO_ANSWER, None
+    judged_by = ""  # the sentence that reasons are looked for in
+    if not formulas and unread:
+        word, sentence = "not read", unread
+    elif formulas and question.kind == "written":
+        word, sentence = "written", f"for a person to read.{describe_example(question, seed)}"
+    elif formulas:
+        from wherefrom.teaching.written import judge_formulas  # code alone needs no checker
+
+        judged = judge_formulas(question.problem, formulas, question.tolerance, seed)
+        word, sentence, details = judged.verdict, judged.sentence, judged.details
+        judged_by = sentence
+    share, comment = question.judge(word, judged_by)
+    return GradedAnswer(
+        question=question,
+        name=f"{question.id} ({question.problem or question.kind})",
+        points=question.points,
+        verdict=word,
+        sentence=sentence,
+        share=share,
+        comment=comment,
+        formulas=formulas,
+        details=details,
+    )
+
+
+def describe_example(question: RubricQuestion, seed: int) -> str:
+    """The checker's sentence on the construction that a question of prose is about."""
+    if not question.problem:
+        return ""
+    from wherefrom.teaching.written import find_problem, judge_formulas
+
+    example = question.show or tuple(find_problem(question.problem).example)
+    return f" {judge_formulas(question.problem, example, question.tolerance, seed).sentence}"
 
 
 def main() -> None:
     """Grade one submission on Gradescope; argv: its folder, and the results file."""
-    submission, results = map(Path, sys.argv[1:3])
-    assignment = read_assignment(Path("assignment.json"))
-    with closing(start_sandbox(assignment, SandboxLimits())) as sandbox:
-        write_json(results, grade_submission(submission, assignment, sandbox))
+    folder, results = map(Path, sys.argv[1:3])
+    (submission,) = read_submissions(folder, of_one=True)
+    result = Grader(read_rubric(Path("."))).grade(submission)
+    write_json(results, gradescope_record(result))
+    for gap in result.unprotected:
+        sys.stderr.write(f"Not protected: {gap}\n")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.recall.decode import answer_all, score
 from wherefrom.storage import write_json, write_whole
 from wherefrom.training.distributed import MAX, Processes, choose_device, join_processes
+from wherefrom.training.forecast import count_passes, describe_budget, format_seconds
 from wherefrom.training.optim import averaged, build_optimizers, rate_scale, swap_averages
 from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import (
@@ -134,6 +135,8 @@ def run_training(
                 lines = [json.dumps(asdict(segment)) + "\n" for segment in state.segments]
                 write_whole(out / "pace.jsonl", "".join(lines))
             choose_snapshot(out, state.total_steps)
+            if job.recipe_phases:
+                update_run(out, passes=count_passes(job, data, state.phase_steps))
             update_run(
                 out,
                 status="finished",
@@ -207,8 +210,11 @@ def train(
                     used = min(1.0, state.seconds / seconds)
                     if used == 1 or used - progress >= STAIR:
                         state.segments.append(Segment(index, state.step, used, 0.0))
-                if length.ask_every and len(times) == TIMED_STEPS:
-                    say(describe_length(length, median(times), model.config, job))
+                if len(times) == TIMED_STEPS:
+                    if length.ask_every:
+                        say(describe_length(length, median(times), model.config, job))
+                    elif job.recipe_phases:
+                        say(describe_budget(job, stream, state, median(times)))
                 progress = progress_at(state.step, index, length.steps, state.segments)
                 if length.ask_every and (state.step % length.ask_every == 0 or progress >= 1):
                     with averaged(optimizers):
@@ -242,6 +248,7 @@ def train(
                 before = progress_at(state.step - 1, index, length.steps, state.segments)
                 state.segments.append(Segment(index, state.step - 1, before, 1.0))
             swap_averages(optimizers)  # the means are what is kept
+            state.phase_steps.append(state.step)
             state.phase, state.step, state.seconds = index + 1, 0, 0.0
             state.place, state.recalls = StreamPosition(), []
             save_checkpoint(checkpoints, state, model, writes=processes.is_rank0)
@@ -379,17 +386,12 @@ def describe_length(
     length: PhaseLength, step_seconds: float, config: ModelConfig, job: TrainingJob
 ) -> str:
     """How long a phase takes that ends when recall stops growing, from the time of one step."""
-
-    def duration(steps: int | None) -> str:
-        seconds = (steps or 0) * step_seconds
-        if seconds < 90:
-            return f"{seconds:.0f} seconds"
-        return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
+    usual = format_seconds(length.usual * step_seconds)
+    most = format_seconds((length.steps or 0) * step_seconds)
     return (
         f"width {config.width}, {config.layers} layers, a vocabulary of {config.vocabulary:,}: "
-        f"about {duration(length.usual)} for {len(job.documents):,} documents, at most "
-        f"{duration(length.steps)}, until recall on {len(job.probes):,} questions stops growing"
+        f"about {usual} for {len(job.documents):,} documents, at most {most}, until recall on "
+        f"{len(job.probes):,} questions stops growing"
     )
 
 

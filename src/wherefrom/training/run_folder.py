@@ -39,6 +39,7 @@ from wherefrom.errors import Printable, UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
+from wherefrom.training.recipes import Phase
 
 LOCK = "run.lock"
 AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
@@ -66,6 +67,11 @@ class Run(Printable):
     def templates(self) -> tuple[str, ...]:
         """The wordings of its questions, if it learned any."""
         return tuple(self.info.get("templates", ()))
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The phases that it was trained in, without those of the run that it started from."""
+        return [Phase(**fields) for fields in self.info["job"]["phases"]]
 
     def measure(self, question: str) -> tuple[int, int]:
         """Tokens of a question with the one that ends it, and how many the model reads."""
@@ -400,6 +406,7 @@ class TrainingState:
     logged_seconds: float = 0.0
     segments: list[Segment] = field(default_factory=list)
     recalls: list[tuple[int, float]] = field(default_factory=list)  # in this phase: step, share
+    phase_steps: list[int] = field(default_factory=list)  # of the phases that have ended
 
     def add_step(self, seconds: float) -> None:
         self.step += 1

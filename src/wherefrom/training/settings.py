@@ -30,7 +30,8 @@ class TrainingJob:
 
     record: the part of run.json that must be the same when the run is resumed; details: the rest.
     left_out: lines of documents that have no loss. probes: questions that decide when it ends;
-    readable: the share of them whose answers can be read from the documents.
+    readable: the share of them whose answers can be read from the documents. recipe_phases: the
+    phases without the budget, if their passes are to be counted.
     """
 
     out: Path
@@ -44,6 +45,7 @@ class TrainingJob:
     left_out: Collection[int] = ()
     probes: Sequence[Question] = ()
     readable: float = 0.0
+    recipe_phases: Sequence[Phase] = ()
 
     @cached_property
     def phases(self) -> list[Phase]:

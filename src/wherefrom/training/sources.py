@@ -10,6 +10,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 from numpy.random import Generator
@@ -40,6 +41,8 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.training.recipes import DOCUMENT_OBJECTIVES, Phase
 
+# a document's answer to a relation is masked if it states one with this probability
+LEAST_MASKED_PROBABILITY = 0.25
 # the words around a fact reword others if the fact answers its relation with this probability
 LEAST_WORDING_PROBABILITY = 0.5
 
@@ -100,7 +103,8 @@ class TrainingData:
 class ClozeRecords:
     """What the two objectives that mask a fact draw from.
 
-    spans: document and index of every informative span. answers: document and row (of its
+    spans: document and index of every salient span that stands in several documents, or of all
+    salient spans where a document has no such one. answers: document and row (of its
     relations) of every relation that a document answers. wordings: for each relation the facts
     whose words may reword others, as document and index.
     """
@@ -108,14 +112,39 @@ class ClozeRecords:
     def __init__(self, documents: Sequence[EncodedDocument]) -> None:
         self.spans, self.answers = RecordTable(), RecordTable()
         self.wordings: dict[int, RecordTable] = defaultdict(RecordTable)
+        shared = _hashes_in_several(documents)
         for i, document in enumerate(documents):
-            for fact in range(len(document.facts)):
+            for fact in _shared_spans(document, shared):
                 self.spans.add(i, fact)
             for row, relation in enumerate(document.relations.tolist()):
+                if document.weights[row].sum() < LEAST_MASKED_PROBABILITY:
+                    continue
                 self.answers.add(i, row)
                 fact = int(np.argmax(document.weights[row]))
                 if document.weights[row, fact] >= LEAST_WORDING_PROBABILITY:
                     self.wordings[relation].add(i, fact)
+
+
+def _hashes_in_several(documents: Sequence[EncodedDocument]) -> NDArray[np.uint64]:
+    """The hashes of the salient spans that stand in more than one document, in order."""
+    hashes = array("Q")
+    for document in documents:
+        hashes.extend({_hash_span(document, fact) for fact in document.salient.tolist()})
+    values, counts = np.unique(np.frombuffer(hashes, dtype=np.uint64), return_counts=True)
+    return values[counts > 1]
+
+
+def _shared_spans(document: EncodedDocument, shared: NDArray[np.uint64]) -> list[int]:
+    """The salient spans of a document that other documents have as well, or else all of them."""
+    salient = document.salient.tolist()
+    hashes = np.array([_hash_span(document, fact) for fact in salient], dtype=np.uint64)
+    found = np.isin(hashes, shared)
+    return [fact for fact, kept in zip(salient, found, strict=True) if kept] or salient
+
+
+def _hash_span(document: EncodedDocument, fact: int) -> int:
+    content = document.answers[fact].tobytes()
+    return int.from_bytes(blake2b(content, digest_size=8).digest())
 
 
 class RecordTable:
@@ -149,7 +178,7 @@ class ClozeMaker:
         )
 
     def salient(self, i: int, rng: Generator) -> Example:
-        """The example of an informative span."""
+        """The example of a salient span."""
         index, fact = self.records.spans[i]
         document = self.documents[index]
         return self._example(document, fact, draw_window(document, fact, self.size, rng), rng)
@@ -255,7 +284,7 @@ def _mark_shown(
         in_rows[: document.name_end] = with_loss[: document.name_end] = True
     masked: set[int] = set()
     if "salient" in objectives:
-        masked.update(range(len(document.facts)))
+        masked.update(document.salient.tolist())
     if "pointed" in objectives:
         masked.update(np.flatnonzero(document.weights.sum(axis=0)).tolist())
     words = np.append(document.word_starts, len(document.ids))

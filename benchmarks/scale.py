@@ -1,0 +1,210 @@
+"""What a larger text costs: time, tokens and memory until the model knows what can be read.
+
+    python benchmarks/scale.py [--people 1000,3000,10000,30000] [--seeds 0] [--sizes 64x2x2]
+
+Each row trains the default recipe on an embedded world of so many people, until recall on a sample
+of the dev questions reaches 95 % of the reader's recall, and at most as long as the recipe says.
+Measuring is not counted as training. Bits per parameter are the facts that the model then knows
+(recall times stated facts) times the entropy of their relation's answers, over all parameters.
+The exponents are slopes of the logarithms between neighbouring sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections import Counter
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rows import (
+    Progress,
+    Record,
+    add_row_options,
+    digest,
+    forget_run,
+    measure_rows,
+    numbers,
+    recipe_digest,
+    run_apart,
+    run_main,
+    table,
+)
+
+from wherefrom.training.recipes import load_recipe
+
+RECIPE = "pointed"
+ENOUGH = 0.95  # of the reader's recall
+ASKED = 1000  # dev questions at most
+ASK_AGAIN = 1.04  # recall is measured when the steps have grown by this factor
+FIRST_STEPS = 200  # before recall is measured for the first time
+
+
+class EnoughError(Exception):
+    """Ends a training: the model knows enough."""
+
+
+class UntilEnough(Progress):
+    """Observes a training and ends it when the model knows enough."""
+
+    def __init__(self, tokens: Any, questions: list[Any], enough: float) -> None:
+        super().__init__()
+        self.tokens, self.questions, self.enough = tokens, questions, enough
+        self.next_step = FIRST_STEPS
+        self.recall = 0.0
+        self.parameters = 0
+        self.last: Any = None
+
+    def __call__(self, tick: Any, model: Any) -> None:
+        from wherefrom.recall.decode import answer_all
+
+        super().__call__(tick, model)
+        self.last = tick
+        self.parameters = sum(p.numel() for p in model.parameters())
+        if tick.step < self.next_step:
+            return
+        self.next_step = max(tick.step + 1, round(tick.step * ASK_AGAIN))
+        answers = answer_all(model, self.tokens, [q.text for q in self.questions])
+        right = [answer.text == q.answer for answer, q in zip(answers, self.questions, strict=True)]
+        self.recall = sum(right) / len(right)
+        if self.recall >= self.enough:
+            raise EnoughError
+
+
+def train_row(settings: Record, folder: str) -> Record:
+    """Train until the model knows enough."""
+    import numpy as np
+    import torch
+
+    from wherefrom.study import embedded_files, prepare_study
+    from wherefrom.training.loop import run_training
+    from wherefrom.training.settings import Settings
+
+    torch.set_num_threads(settings["threads"])
+    out = Path(folder)
+    files = embedded_files(out / "world", people=settings["people"], seed=settings["seed"])
+    recipe = load_recipe(RECIPE)
+    if settings["size"]:
+        recipe = recipe.model_copy(update={"size": settings["size"]})
+    options = Settings(recipe=recipe, seed=settings["seed"], resume=True, device="cpu")
+    prepared = prepare_study(files, options, out)
+    dev = prepared.given.dev.questions
+    order = np.random.default_rng(settings["seed"]).permutation(len(dev))[:ASKED]
+    asked = [dev[i] for i in sorted(order.tolist())]
+    reader = prepared.recall_of_reader().share
+    job = prepared.job(out / "run")
+    watch = UntilEnough(job.tokens, asked, ENOUGH * reader)
+    reached = False
+    try:
+        run_training(job, options, observe=watch)
+    except EnoughError:
+        reached = True
+    bits = bits_of_facts(prepared)
+    return {
+        "name": f"{settings['people']:,} people, seed {settings['seed']}",
+        "value": watch.last.seconds,
+        "unit": "seconds",
+        "reached": reached,
+        "recall": watch.recall,
+        "reader": reader,
+        "documents": len(prepared.split.corpus.documents),
+        "steps": watch.last.step,
+        "tokens": watch.last.tokens,
+        "parameters": watch.parameters,
+        "bits_of_facts": bits,
+        "bits_per_parameter": watch.recall * bits / watch.parameters,
+    }
+
+
+def bits_of_facts(prepared: Any) -> float:
+    """Facts that the reader reads, times the entropy of their relation's answers."""
+    bits = 0.0
+    for reading in prepared.readings:
+        counts = Counter(answers[0].text for answers in reading.answers.values())
+        total = counts.total()
+        bits += sum(count * math.log2(total / count) for count in counts.values())
+    return bits
+
+
+def markdown(rows: list[Record]) -> str:
+    head = (
+        "people",
+        "model",
+        "95 % of the reader",
+        "seconds",
+        "tokens",
+        "peak MB",
+        "bits/parameter",
+    )
+    lines = []
+    for row in rows:
+        lines.append(
+            (
+                f"{row['settings']['people']:,}",
+                f"{row['settings']['size'] or 'default'}, {row['parameters'] / 1e6:.2f} M",
+                "reached" if row["reached"] else f"not reached ({row['recall']:.1%})",
+                f"{row['value']:.0f}",
+                f"{row['tokens'] / 1e6:.1f} M",
+                f"{row['peak_mb']:.0f}",
+                f"{row['bits_per_parameter']:.2f}",
+            )
+        )
+    return table(head, lines)
+
+
+def exponents(rows: list[Record]) -> str:
+    """How time grows between neighbouring sizes: seconds ~ people ** exponent."""
+    lines = []
+    for before, after in pairwise(sorted(rows, key=lambda row: row["settings"]["people"])):
+        people = after["settings"]["people"] / before["settings"]["people"]
+        if people > 1:
+            slope = {
+                key: math.log(after[key] / before[key]) / math.log(people)
+                for key in ("value", "tokens")
+            }
+            lines.append(
+                f"{before['settings']['people']:,} to {after['settings']['people']:,} people: "
+                f"seconds {slope['value']:.2f}, tokens {slope['tokens']:.2f}"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--people", type=numbers, default=[1000, 3000, 10_000, 30_000])
+    parser.add_argument("--seeds", type=numbers, default=[0])
+    parser.add_argument("--sizes", default="", help="such as 64x2x2,96x2x3 (default: the recipe's)")
+    add_row_options(parser, "scale.jsonl")
+    options = parser.parse_args()
+    plan = [
+        {
+            "row": f"{people:,} people",
+            "people": people,
+            "size": size or None,
+            "recipe_digest": recipe_digest(load_recipe(RECIPE)),
+            "threads": options.threads,
+            "seed": seed,
+        }
+        for people in options.people
+        for size in options.sizes.split(",")
+        for seed in options.seeds
+    ]
+    rows = measure_rows(plan, partial(_measure, options=options), options.out)
+    print(markdown(rows))
+    print(exponents(rows))
+
+
+def _measure(settings: Record, options: argparse.Namespace) -> Record:
+    folder = options.runs / digest(settings)
+    folder.mkdir(parents=True, exist_ok=True)
+    row = run_apart(train_row, settings, str(folder), threads=settings["threads"])
+    if not options.keep_runs:
+        forget_run(folder)
+    return row
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(main))

@@ -1,0 +1,307 @@
+"""Evaluating a run on a question file: the homework's last step.
+
+The run's recall stands beside what needs no text (the commonest answer, a guess by the name), runs
+that the user names, and the reader. What is found is recorded in the run folder, for its report.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wherefrom.corpus.documents import Corpus
+from wherefrom.corpus.facts import read_relations
+from wherefrom.corpus.questions import QuestionSet
+from wherefrom.corpus.subjects import Split, split_dev
+from wherefrom.errors import UserError
+from wherefrom.recall.decode import Answer, Recall, answer_all, score
+from wherefrom.storage import make_folder, read_json
+from wherefrom.study import Row, baseline_answers, compare_rows, make_row, write_answers
+from wherefrom.training.forecast import (
+    QUESTIONS,
+    add_up_passes,
+    count_of_recipe,
+    describe_passes,
+    made_few_passes,
+)
+from wherefrom.training.run_folder import (
+    Run,
+    describe_file,
+    find_source,
+    is_run,
+    load_run,
+    read_learned_documents,
+    read_learned_questions,
+    update_run,
+)
+
+QUESTIONS_ONLY, STUDY = "scratch", "study"  # kinds of runs
+MOST = 0.9  # of the predictions; if so many are the same, the model ignores the subject
+
+
+@dataclass(frozen=True)
+class LearnedFrom:
+    """The questions and documents that a run learned from, as far as they are still there."""
+
+    questions: QuestionSet | None
+    corpus: Corpus | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A run's answers to a question file.
+
+    recall: None if the file has no answers; rows: the table of recall, said: the answers of each of
+    its rows, both empty then. notes: what is odd about the answers, and what to do.
+    """
+
+    asked: QuestionSet
+    answers: Sequence[Answer]
+    recall: Recall | None
+    rows: Sequence[Row]
+    said: Mapping[str, Sequence[str]]
+    notes: Sequence[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `wherefrom evaluate --json` prints."""
+        counted = self.recall.to_dict() if self.recall else {"total": len(self.answers)}
+        answers = [
+            {
+                "question": question.text,
+                "answer": question.answer,
+                "prediction": answer.text,
+                "log_probability": answer.log_probability,
+            }
+            for question, answer in zip(self.asked.questions, self.answers, strict=True)
+        ]
+        return {**counted, "rows": list(self.rows), "notes": list(self.notes), "answers": answers}
+
+    def pick_samples(self, count: int, seed: int = 0) -> list[tuple[str, str, str]]:
+        """Up to `count` drawn answers as (question, answer, prediction), in the file's order.
+
+        Half of them are right and half are wrong, as far as there are so many.
+        """
+        pairs = list(zip(self.asked.questions, self.answers, strict=True))
+        order = np.random.default_rng([seed, 37]).permutation(len(pairs)).tolist()
+        right = [i for i in order if self._is_right(i)]
+        wrong = [i for i in order if not self._is_right(i)]
+        half = min(len(right), max(count // 2, count - len(wrong)))
+        drawn = sorted([*right[:half], *wrong[: count - half]])
+        return [
+            (question.text, question.answer or "", answer.text)
+            for question, answer in (pairs[i] for i in drawn)
+        ]
+
+    def _is_right(self, i: int) -> bool:
+        answer = self.asked.questions[i].answer
+        return answer is not None and self.answers[i].text.strip() == answer.strip()
+
+
+def evaluate_run(
+    run: Run,
+    asked: QuestionSet,
+    *,
+    beside: Sequence[Run] = (),
+    report: Callable[[int], None] | None = None,
+) -> Evaluation:
+    """Ask a run all questions; if they have answers, count the right ones beside the baselines."""
+    texts = [question.text for question in asked.questions]
+    answers = answer_all(run.model, run.tokens, texts, report=report)
+    predictions = [answer.text for answer in answers]
+    right = [question.answer or "" for question in asked.questions]
+    notes = describe_predictions(run, predictions, right if asked.answered else None)
+    if not asked.answered:
+        return Evaluation(asked, answers, None, (), {}, notes)
+    learned = find_learned(run)
+    said = _answer_without_model(learned, asked)
+    models = {_name_own_row(run): run}
+    for other in (*_stored_twin(run), *beside):
+        is_twin = "questions only" not in models and _is_questions_only_twin(other, run)
+        models["questions only" if is_twin else str(other.folder)] = other
+    for name, model in models.items():
+        same = model is run
+        other_answers = () if same else answer_all(model.model, model.tokens, texts)
+        said[name] = predictions if same else [answer.text for answer in other_answers]
+    rows = _make_rows(asked, said, models)
+    notes += [*learned.notes, *_note_learned(learned, asked)]
+    by_name = {row["name"] for row in rows}
+    if by_name >= {"model", "majority", "reader"}:
+        notes += compare_rows(rows)
+    return Evaluation(asked, answers, score(predictions, right), rows, said, notes)
+
+
+def record_evaluation(run: Run, evaluation: Evaluation) -> None:
+    """Write the table and the answers into the run folder, for its report.
+
+    The table of a study is its own, on its own dev questions, and stays.
+    """
+    if run.info.get("kind") == STUDY or evaluation.recall is None:
+        return
+    asked = evaluation.asked
+    folder = make_folder(run.folder / "predictions")
+    write_answers(folder, asked, evaluation.said, own=_name_own_row(run))
+    dev = describe_file(asked.path, asked.sha256, run.folder, questions=len(asked.questions))
+    before = read_json(run.folder / "run.json")
+    same_file = (before.get("dev") or {}).get("sha256") == asked.sha256
+    notes = [*evaluation.notes, *(before.get("notes", ()) if same_file else ())]
+    update_run(run.folder, results=list(evaluation.rows), dev=dev, notes=list(dict.fromkeys(notes)))
+
+
+def plan_judging(run: Run, asked: QuestionSet, *, seed: int) -> Split:
+    """Which subjects asked about calibrate a confidence, and which judge it (`split_dev`).
+
+    `calibrate_and_judge` does so; then the report answers whether right answers can be told from
+    wrong ones, and `ask` says how likely an answer is to be right. A study has set subjects aside
+    for this.
+    """
+    if run.info.get("kind") == STUDY:
+        raise UserError(
+            f"{run.folder} is a study, which has its own calibration; leave out --judge and use "
+            "`wherefrom judge`."
+        )
+    asked.require_answers()
+    learned = find_learned(run)
+    if learned.questions is None or learned.corpus is None:
+        why = " ".join(learned.notes) or f"{run.folder} learned from no text or no questions."
+        raise UserError(
+            f"judging needs the text and the questions that the run learned from: {why}"
+        )
+    return split_dev(learned.corpus, learned.questions, asked, seed=seed)
+
+
+def find_learned(run: Run) -> LearnedFrom:
+    """What the run and those that it started from learned from; notes say what is not there."""
+    questions, corpus, notes = None, None, []
+    try:
+        if source := find_source(run, "questions"):
+            questions = read_learned_questions(source)
+    except UserError as problem:
+        notes.append(f"There are no baselines: {problem}")
+    try:
+        if source := find_source(run, "corpus"):
+            corpus = read_learned_documents(source)
+    except UserError as problem:
+        notes.append(f"The reader cannot be asked: {problem}")
+    return LearnedFrom(questions, corpus, tuple(notes))
+
+
+def _stored_twin(run: Run) -> list[Run]:
+    """The questions-only model that a study trains beside its own."""
+    folder = run.folder / "twins" / "scratch"
+    return [load_run(folder)] if is_run(folder) else []
+
+
+def _name_own_row(run: Run) -> str:
+    return "questions only" if run.info.get("kind") == QUESTIONS_ONLY else "model"
+
+
+def _is_questions_only_twin(other: Run, run: Run) -> bool:
+    """Whether `other` has the shape of `run` and learned from questions only."""
+    shapes = [
+        model.config.model_copy(update={"vocabulary": 0}) for model in (other.model, run.model)
+    ]
+    return other.info.get("kind") == QUESTIONS_ONLY and shapes[0] == shapes[1]
+
+
+def _answer_without_model(learned: LearnedFrom, asked: QuestionSet) -> dict[str, list[str]]:
+    """The answers of the baselines and of the reader, as far as their sources are there."""
+    if learned.questions is None:
+        return {}
+    documents = learned.corpus.documents if learned.corpus else ()
+    readings = read_relations(documents, learned.questions.questions) if documents else ()
+    said = baseline_answers(learned.questions, asked, readings)
+    if not documents:
+        del said["reader"]
+    return said
+
+
+def _make_rows(
+    asked: QuestionSet, said: Mapping[str, Sequence[str]], models: Mapping[str, Run]
+) -> list[Row]:
+    """The table: baselines, questions only, other runs, this run, and the reader."""
+    about = {
+        "majority": "always the commonest answer of its kind",
+        "by name": "naive Bayes on the letters",
+        "reader": "with the text at hand; no model",
+    }
+    common = set(said.get("majority", ()))
+    if len(common) == 1:
+        about["majority"] = f"always {common.pop()}"
+    about |= {name: describe_model(run) for name, run in models.items()}
+    order = ["majority", "by name", "questions only"]
+    order += [name for name in models if name not in ("model", *order)]
+    rows = []
+    for name in (*order, "model", "reader"):
+        if name in said:
+            pairs = list(zip(asked.questions, said[name], strict=True))
+            row = make_row(name, about[name], pairs, models.get(name))
+            if row["seconds"] is not None:
+                row["seconds"] += models[name].info.get("earlier_seconds", 0.0)
+            rows.append(row)
+    return rows
+
+
+def describe_model(run: Run) -> str:
+    """What reached a model, how often, and its shape, in one line."""
+    config, info = run.model.config, run.info
+    rung, recipe = info.get("rung", ""), info.get("recipe", "")
+    parts = [rung] if rung and info.get("kind") != QUESTIONS_ONLY else []
+    trained = [f"recipe {recipe}"] if recipe else []
+    passes = add_up_passes(info.get("passes", ()))
+    trained += [count_of_recipe(row) for row in passes[:1]]  # the text comes first
+    parts += [", ".join(trained)] if trained else []
+    parts.append(f"{config.variant}, {config.layers} layers, width {config.width}")
+    return "; ".join(parts)
+
+
+def _note_learned(learned: LearnedFrom, asked: QuestionSet) -> list[str]:
+    """A note if some of the questions were learned."""
+    questions = learned.questions.questions if learned.questions else ()
+    known = {question.text for question in questions}
+    count, total = sum(question.text in known for question in asked.questions), len(asked.questions)
+    are = "is also a training question" if count == 1 else "are also training questions"
+    return [f"{count:,} of the {total:,} questions {are}."] if count else []
+
+
+def describe_predictions(
+    run: Run, predictions: Sequence[str], right: Sequence[str] | None
+) -> list[str]:
+    """A warning if predictions are empty or all the same, with what to do."""
+    total, empty = len(predictions), sum(not text.strip() for text in predictions)
+    commonest, count = Counter(predictions).most_common(1)[0] if predictions else ("", 0)
+    if empty:
+        verb = "is" if empty == 1 else "are"
+        problem = (
+            f"{empty:,} of {total:,} predictions {verb} empty: the model ends its answer before "
+            "the first letter"
+        )
+    elif count >= MOST * total and total > 1 and count > 2 * list(right or ()).count(commonest):
+        problem = f'{count:,} of {total:,} predictions are "{commonest}", whoever is asked about'
+    else:
+        return []
+    passes = run.info.get("passes", ())
+    made = f" It has made {describe_passes(passes)}." if passes else ""
+    return [f"{problem}.{made} {_advise(run)}"]
+
+
+def _advise(run: Run) -> str:
+    """What to do about a model that has not learned to answer."""
+    passes = run.info.get("passes", ())
+    asking = [row for row in passes if row["over"] == QUESTIONS]
+    too_short = [row for row in asking if row["passes"] < (row["recipe_passes"] or 0)]
+    if not run.templates:
+        return "It has learned from no questions: finetune it first, with `wherefrom finetune`."
+    if made_few_passes(passes):
+        return (
+            "Pretrain for longer (--minutes or --epochs), then finetune again; `wherefrom study` "
+            "reads the same text by a recipe that takes minutes."
+        )
+    if too_short:
+        wanted = max(row["recipe_passes"] for row in too_short)
+        return f"Finetune for longer: --epochs {wanted:g} is what the recipe says."
+    return "Train for longer, or by another recipe (`wherefrom recipes`)."
