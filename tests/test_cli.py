@@ -15,9 +15,8 @@ import pytest
 
 from wherefrom.cli import COMMANDS, cli
 
-HEAVY = {
-    "fastapi", "numpy", "plotly", "pydantic", "rich", "scipy", "sklearn", "tokenizers", "torch",
-}  # fmt: skip
+LIBRARIES = "fastapi numpy pandas plotly pydantic rich scipy sklearn tokenizers torch"
+HEAVY = set(LIBRARIES.split())
 
 
 def run_python(code, *arguments, **options):
@@ -37,6 +36,18 @@ def test_help_imports_nothing_heavy():
     *_, last = run_python(code).stdout.splitlines()
     assert "click" in last.split()
     assert not HEAVY & set(last.split())
+
+
+def test_a_check_imports_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from wherefrom.cli import cli\n"
+        "cli.main(['check', 'average', 'q=beta*(k_a+k_b)'], standalone_mode=False)\n"
+        "print('loaded:', *sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+    first, *_, last = run_python(code).stdout.splitlines()
+    assert first.startswith("proved")
+    assert not {"torch", "pandas", "plotly"} & set(last.split())
 
 
 @pytest.mark.parametrize("own", [None, "7"])

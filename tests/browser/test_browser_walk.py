@@ -133,6 +133,26 @@ def test_the_sliders_move_the_weights(visit):
     assert page.get_attribute("#play", "aria-pressed") == "false"
 
 
+def test_sliders_beside_each_other_are_aligned_on_a_phone(visit):
+    page = visit("/workbench", viewport=NARROW)
+    boxes = [slider.bounding_box() for slider in page.query_selector_all("input[type=range]")]
+    assert len(boxes) == 6
+    for left, right in zip(boxes[::2], boxes[1::2], strict=True):
+        assert left["x"] < right["x"]
+        assert left["y"] == pytest.approx(right["y"], abs=1)
+
+
+@pytest.mark.parametrize("viewport", [NARROW, {"width": 1200, "height": 800}])
+@pytest.mark.parametrize("written", ["q=beta*(1,2)", "q=beta*(-1,0)"])
+def test_the_verdict_stands_directly_under_the_button(visit, viewport, written):
+    page = visit("/workbench/hull", viewport=viewport)
+    page.fill("#formulas", f"K=[[2,1],[1,0],[0,1]]\n{written}")
+    page.click("text=Check it")
+    verdict = page.wait_for_selector("#verdict .chip").bounding_box()
+    button = page.query_selector("text=Check it").bounding_box()
+    assert 0 < verdict["y"] - (button["y"] + button["height"]) < 80
+
+
 def test_a_construction_is_written_and_checked(visit):
     page = visit("/workbench/average")
     page.fill("#formulas", "q = beta*(k_a + k_b)")

@@ -51,12 +51,16 @@ def test_the_page_says_what_the_library_says(client, served, people, monkeypatch
 @pytest.mark.parametrize(
     ("text", "subject", "answer", "marked"),
     [
-        ("Ann Moe. Moe was born in New  York, as moe is not.", "Ann Moe", "New York",
-         [("name", "Ann Moe"), ("name", "Moe"), ("place", "New  York")]),
+        (
+            "Ann Moe. Moe was born in New  York, as moe is not.",
+            "Ann Moe",
+            "New York",
+            [("name", "Ann Moe"), ("name", "Moe"), ("place", "New  York")],
+        ),
         ("LÉON Ødegård, Łó", "Leon Odegard", "lo", [("name", "LÉON Ødegård"), ("place", "Łó")]),
         ("Romeo and Parisian", "Ann Rome", "Paris", []),
     ],
-)  # fmt: skip
+)
 def test_names_and_answers_are_marked_as_whole_words(text, subject, answer, marked):
     pieces = mark(text, subject, answer)
     assert [(piece["kind"], piece["text"]) for piece in pieces if piece["kind"]] == marked
@@ -130,8 +134,8 @@ def test_batches_that_cannot_be_asked(client, form, file, status, word):
 
 
 def test_batches_and_waiting_questions_have_limits(served, people, monkeypatch):
-    monkeypatch.setattr(ask, "MOST_QUESTIONS", 2)
-    monkeypatch.setattr(models, "MOST_WAITING", -2)
+    monkeypatch.setattr(ask, "MAX_BATCH_QUESTIONS", 2)
+    monkeypatch.setattr(models, "MAX_WAITING_ROWS", 0)
     client = open_client(served)
     reply = client.post("/ask/batch.json", data={"run": "small", "text": "a\nb\nc"})
     assert reply.status_code == 400
@@ -145,8 +149,13 @@ def test_twins_that_never_read_of_somebody_are_found(tmp_path):
     run = (tmp_path / "run").resolve()
     folder = run / "twins" / "without-ann-moe"
     folder.mkdir(parents=True)
-    record = {"subject": "Ann Moe", "with": {"answer": "Paris"}, "without": {"answer": "London"},
-              "why": "It needs the line.", "documents": [{"line": 3, "text": "x"}]}  # fmt: skip
+    record = {
+        "subject": "Ann Moe",
+        "with": {"answer": "Paris"},
+        "without": {"answer": "London"},
+        "why": "It needs the line.",
+        "documents": [{"line": 3, "text": "x"}],
+    }
     write_json(folder / "without.json", record)
     (twin,) = RunIndex(tmp_path).twins_without(run, "ann MOE")
     answers = (twin["with"], twin["without"], twin["documents"][0]["line"])
@@ -155,8 +164,13 @@ def test_twins_that_never_read_of_somebody_are_found(tmp_path):
 
 
 def test_inside_shows_every_head_of_both_runs(client, people):
-    asked = {"run": "small", "other": "small/twins/scratch", "question": people[0], "layer": 1,
-             "head": 1}  # fmt: skip
+    asked = {
+        "run": "small",
+        "other": "small/twins/scratch",
+        "question": people[0],
+        "layer": 1,
+        "head": 1,
+    }
     record = client.get("/inside.json", params=asked).json()
     assert [side["run"] for side in record["sides"]] == ["small", "small/twins/scratch"]
     for side in record["sides"]:
@@ -185,8 +199,14 @@ def test_inside_shows_what_layers_say_and_where_a_line_enters(served, tmp_path, 
     assert people[0] in side["entry_command"]
 
     where = map_line(run, load_run(run.folder / "twins" / "scratch"), page["question"], "Rome")
-    record = {"subject": people[0], "question": page["question"], "with": {"answer": "Rome"},
-              "without": {"answer": "Oslo"}, "why": "So.", "where": where}  # fmt: skip
+    record = {
+        "subject": people[0],
+        "question": page["question"],
+        "with": {"answer": "Rome"},
+        "without": {"answer": "Oslo"},
+        "why": "So.",
+        "where": where,
+    }
     folder = run.folder / "twins" / "without-two"
     folder.mkdir()
     other = {**record, "subject": people[1], "question": f"Where was {people[1]} born, then?"}

@@ -1,71 +1,113 @@
-"""Few questions are answered at once, too many are refused, and loading holds up nobody else."""
+"""Questions of several visitors are answered together, and a run is loaded once for all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode
 
 import pytest
-from web_samples import run
+from web_samples import open_client, run
 
-from wherefrom.audit import runs as audit
-from wherefrom.web.models import BusyError, Limiter, Models
+from wherefrom.provenance.ask import AskedRow, open_asker
+from wherefrom.web import models
+from wherefrom.web.models import Models
 from wherefrom.web.runs import RunIndex
+from wherefrom.web.workers import BusyError, WorkerFailedError, Workers
 
 
-def test_a_limiter_runs_few_and_lets_few_wait():
-    go_on, inside = threading.Event(), []
+@pytest.fixture
+def calls(monkeypatch):
+    """The functions that were run in processes, with their arguments, as they are called."""
+    made = []
+    real = Workers.run
 
-    def work(number):
-        inside.append(number)
-        go_on.wait(5)
-        return number
+    async def run_and_note(self, function, *arguments, seconds):
+        made.append((function.__name__, *arguments))
+        return await real(self, function, *arguments, seconds=seconds)
 
-    async def ask():
-        limiter = Limiter(2, 1)
-        tasks = [asyncio.ensure_future(limiter.run(work, number)) for number in range(3)]
-        while len(inside) < 2:
-            await asyncio.sleep(0.01)
-        assert sorted(inside) == [0, 1]
-        with pytest.raises(BusyError):
-            await limiter.run(work, 9)
-        go_on.set()
-        assert await asyncio.gather(*tasks) == [0, 1, 2]
-
-    run(ask())
+    monkeypatch.setattr(Workers, "run", run_and_note)
+    return made
 
 
-def test_a_loaded_run_answers_while_another_is_loaded_once(served, tmp_path, people, monkeypatch):
-    for name in ("loaded", "slow"):
-        shutil.copytree(served / "small", tmp_path / name)
-    opened, begun, go_on = [], threading.Event(), threading.Event()
-    open_asker = audit.open_asker
+def test_visitors_share_a_batch_and_get_what_each_would_get_alone(served, people, calls):
+    questions = [f"Where was {name} born?" for name in people[:20]]
 
-    def slowly(folder):
-        opened.append(folder)
-        if folder.name == "slow":
-            begun.set()
-            assert go_on.wait(60)
-        return open_asker(folder)
+    async def ask_at_once():
+        loaded = await Models(RunIndex(served)).get("small")
+        return await asyncio.gather(*(loaded.ask(AskedRow(question)) for question in questions))
 
-    monkeypatch.setattr(audit, "open_asker", slowly)
+    records = run(ask_at_once())
+    batches = [len(rows) for name, *_, rows in calls if name == "answer_rows"]
+    assert sum(batches) == len(questions)
+    assert len(batches) <= 2
+    with open_asker(served / "small") as asker:
+        for question, record in zip(questions, records, strict=True):
+            (alone,) = asker.ask([question])
+            assert (record["question"], record["answer"]) == (question, alone.answer)
+            assert record["verdict"] == alone.verdict
+            assert record["right"] == pytest.approx(alone.right, abs=1e-4)
 
-    async def ask():
-        models = Models(RunIndex(tmp_path))
-        loaded = await models.get("loaded")
-        waiting = [asyncio.create_task(models.get("slow")) for _ in range(3)]
-        async with asyncio.timeout(60):
-            while not begun.is_set():
-                await asyncio.sleep(0.01)
-            assert await models.get("loaded") is loaded
-            question = f"Where was {people[0]} born?"
-            (verdict,) = await loaded.run(lambda asker: asker.ask([question]))
-            assert verdict.subject == people[0]
-        assert not any(each.done() for each in waiting)
-        go_on.set()
-        first, *others = await asyncio.gather(*waiting)
+
+def test_sixty_visitors_at_once_are_all_answered(served, people):
+    names = [people[i % len(people)] for i in range(60)]
+    with open_client(served) as client, ThreadPoolExecutor(60) as visitors:
+        addresses = [f"/ask.json?{urlencode({'question': name})}" for name in names]
+        replies = list(visitors.map(client.get, addresses))
+    assert [reply.status_code for reply in replies] == [200] * 60
+    assert [reply.json()["verdict"]["subject"] for reply in replies] == names
+
+
+def test_a_visitor_who_has_gone_is_not_answered_and_the_others_are(served, people, calls):
+    async def ask_and_go():
+        loaded = await Models(RunIndex(served)).get("small")
+        first = asyncio.create_task(loaded.ask(AskedRow(people[0])))
+        await asyncio.sleep(0)  # the first is on its way, and the others wait
+        others = [asyncio.create_task(loaded.ask(AskedRow(name))) for name in people[1:4]]
+        await asyncio.sleep(0)
+        others[0].cancel()
+        return [record["subject"] for record in await asyncio.gather(first, *others[1:])]
+
+    assert run(ask_and_go()) == [people[0], people[2], people[3]]
+    asked = [row.question for name, *_, rows in calls if name == "answer_rows" for row in rows]
+    assert people[1] not in asked
+
+
+def test_a_question_that_breaks_does_not_spoil_the_batch(served, people):
+    async def ask_at_once():
+        loaded = await Models(RunIndex(served)).get("small")
+        rows = [AskedRow(people[0]), AskedRow(None), AskedRow(people[1])]
+        asked = (loaded.ask(row) for row in rows)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    first, broken, last = run(ask_at_once())
+    assert (first["subject"], last["subject"]) == (people[0], people[1])
+    assert isinstance(broken, WorkerFailedError)
+
+
+def test_too_many_waiting_questions_are_refused(served, people, monkeypatch):
+    monkeypatch.setattr(models, "MAX_WAITING_ROWS", 2)
+
+    async def ask_too_many():
+        loaded = await Models(RunIndex(served)).get("small")
+        tasks = [asyncio.create_task(loaded.ask(AskedRow(people[0]))) for _ in range(3)]
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert [type(each) for each in run(ask_too_many())] == [dict, dict, BusyError]
+
+
+def test_a_run_is_loaded_once_and_again_when_it_has_changed(served, tmp_path, calls):
+    shutil.copytree(served / "small", tmp_path / "one")
+    loaded_names = ["describe_run"]
+
+    async def load():
+        found = Models(RunIndex(tmp_path))
+        first, *others = await asyncio.gather(*(found.get("one") for _ in range(3)))
         assert all(each is first for each in others)
-        assert len(opened) == 2
+        assert [name for name, *_ in calls] == loaded_names
+        (tmp_path / "one" / "model.safetensors").touch()
+        assert await found.get("one") is not first
+        assert [name for name, *_ in calls] == loaded_names * 2
 
-    run(ask())
+    run(load())

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import schemathesis
@@ -23,13 +26,22 @@ from wherefrom.web.app import create_app
 from wherefrom.web.replies import TEMPLATES, maths
 
 CHECKS = (
-    not_a_server_error, content_type_conformance, response_schema_conformance,
+    not_a_server_error,
+    content_type_conformance,
+    response_schema_conformance,
     status_code_conformance,
-)  # fmt: skip
+)
 PAGES = [
-    "/ask", "/workbench", "/workbench/copy", "/inside", "/runs", "/run?name=small", "/report",
-    "/compare?run=small&run=small/twins/scratch", "/api",
-]  # fmt: skip
+    "/ask",
+    "/workbench",
+    "/workbench/copy",
+    "/inside",
+    "/runs",
+    "/run?name=small",
+    "/report",
+    "/compare?run=small&run=small/twins/scratch",
+    "/api",
+]
 
 
 def json_of(address):
@@ -131,17 +143,29 @@ def test_errors_have_one_shape_and_one_page(client, address, status):
 def test_hostile_names_of_runs_are_escaped_on_every_page(tmp_path):
     row = {"name": HOSTILE, "about": HOSTILE, "recall": 0.5, "correct": 1, "total": 2}
     folder = write_record(
-        tmp_path / HOSTILE_RUN, kind=HOSTILE, status=HOSTILE, command=["w", "study", HOSTILE],
-        results=[row | {"name": "model"}, row], templates=[HOSTILE], started=HOSTILE,
-        data={HOSTILE: {"path": HOSTILE, "sha256": HOSTILE}}, versions={HOSTILE: HOSTILE},
+        tmp_path / HOSTILE_RUN,
+        kind=HOSTILE,
+        status=HOSTILE,
+        command=["w", "study", HOSTILE],
+        results=[row | {"name": "model"}, row],
+        templates=[HOSTILE],
+        started=HOSTILE,
+        data={HOSTILE: {"path": HOSTILE, "sha256": HOSTILE}},
+        versions={HOSTILE: HOSTILE},
         job={"model": {"variant": HOSTILE}, "phases": [{"name": HOSTILE}]},
-    )  # fmt: skip
+    )
     point = {"phase": HOSTILE, "step": 1, "loss": 1.0, "seconds": 1.0, "progress": 0.1}
     (folder / "metrics.jsonl").write_text(json.dumps(point) + "\n")
     (folder / "model.safetensors").write_bytes(b"no weights")
     client = open_client(tmp_path)
-    for path, key in (("/runs", None), ("/run", "name"), ("/compare", "run"), ("/report", "run"),
-                      ("/ask", "run"), ("/inside", "run")):  # fmt: skip
+    for path, key in (
+        ("/runs", None),
+        ("/run", "name"),
+        ("/compare", "run"),
+        ("/report", "run"),
+        ("/ask", "run"),
+        ("/inside", "run"),
+    ):
         page = client.get(path, params={key: HOSTILE_RUN} if key else None, headers=PAGE)
         assert page.status_code in (200, 400), page.text
         assert not re.search("<img|<script>alert|\nonerror", page.text)
@@ -185,3 +209,24 @@ def test_no_question_is_a_failure_of_ours(client, question, run):
     for path in ("/ask", "/inside"):
         reply = client.get(path, params={"run": run, "question": question}, headers=PAGE)
         assert reply.status_code < 500, (path, reply.text)
+
+
+def test_loading_the_page_does_not_read_the_drawing_library():
+    code = (
+        "import sys\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda event, args: event == 'open' and opened.append(str(args[0])))\n"
+        "import wherefrom.web.app\n"
+        "print(len(opened), *(name for name in opened if name.endswith('.js')))"
+    )
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, *scripts = done.stdout.split()
+    assert int(count) > 100
+    assert scripts == []

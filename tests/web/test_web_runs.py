@@ -14,7 +14,7 @@ from web_samples import HOSTILE, open_client, write_record
 
 from wherefrom.errors import UserError
 from wherefrom.web import runs
-from wherefrom.web.runs import MOST_POINTS, RunIndex, UnknownRunError
+from wherefrom.web.runs import MAX_POINTS, RunIndex, UnknownRunError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -45,10 +45,23 @@ def test_runs_are_found_with_their_twins(index):
 @pytest.mark.parametrize(
     "name",
     [
-        "../outside/secret", "out/secret", "out", "/etc", "one/../one", "./one", "one/", "",
-        "one\0", "group", "..", "one/twins", HOSTILE, "%2e%2e/outside/secret", "two\\..\\one",
+        "../outside/secret",
+        "out/secret",
+        "out",
+        "/etc",
+        "one/../one",
+        "./one",
+        "one/",
+        "",
+        "one\0",
+        "group",
+        "..",
+        "one/twins",
+        HOSTILE,
+        "%2e%2e/outside/secret",
+        "two\\..\\one",
     ],
-)  # fmt: skip
+)
 def test_no_spelling_leads_out_of_the_folder(index, name):
     with pytest.raises(UnknownRunError):
         index.find(name)
@@ -106,7 +119,7 @@ def test_a_curve_is_thinned_and_odd_lines_are_passed_over(tmp_path):
     (tmp_path / "metrics.jsonl").write_text(lines + '{"step": 30\n7\nnull\n{"step": 4')
     index = RunIndex(tmp_path)
     found = index.curve(tmp_path)
-    assert len(found) <= MOST_POINTS + 1
+    assert len(found) <= MAX_POINTS + 1
     assert (found[0]["step"], found[-1]["step"]) == (1, 3000)
     assert index.progress(tmp_path)["share"] == 1.0
     with open(tmp_path / "metrics.jsonl", "a") as file:
@@ -126,10 +139,12 @@ def test_a_study_of_files_can_lend_them(tmp_path, served):
     for path in paths:
         Path(path).write_text("x")
     folder = write_record(
-        tmp_path / "run", kind="study", dev={"path": dev},
+        tmp_path / "run",
+        kind="study",
+        dev={"path": dev},
         command=["wherefrom", "study", *paths, "--out", "x"],
         data={"corpus": {"path": corpus}, "questions": {"path": train}},
-    )  # fmt: skip
+    )
     assert RunIndex(tmp_path).text_files(folder) == paths
     Path(dev).unlink()
     assert RunIndex(tmp_path).text_files(folder) is None
@@ -140,11 +155,13 @@ def test_files_are_read_once_until_they_change(served, monkeypatch):
     client = open_client(served)
     asked = ("runs.json", "report.json?run=small", "compare.json?run=small", "run.json?name=small")
     first = [client.get(page).json() for page in asked]
-    made = []
-    monkeypatch.setattr(runs, "make_report", made.append)
-    monkeypatch.setattr(runs, "json", SimpleNamespace(loads=made.append))
+    read = []
+    monkeypatch.setattr(runs, "json", SimpleNamespace(loads=read.append))
+    prepared = []
+    preparing = client.app.state.site.preparing
+    monkeypatch.setattr(preparing, "run", lambda *call, seconds: prepared.append(call))
     assert [client.get(page).json() for page in asked] == first
-    assert made == []
+    assert (read, prepared) == ([], [])
     os.utime(served / "small" / "run.json")
     client.get("/report.json?run=small")
-    assert len(made) == 2  # the record and the report
+    assert (len(read), len(prepared)) == (1, 1)  # the record and the report

@@ -17,14 +17,27 @@ CROSS, SAME = [("Sec-Fetch-Site", "cross-site")], [("Sec-Fetch-Site", "same-site
 LINK = [("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "document")]
 FRAME = [("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "iframe")]
 FOREIGN_HOSTS = (
-    "evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost.evil.example",
-    "127.0.0.1@evil.example", "evil@127.0.0.1", "", "127.0.0.1:99999999", "[::1",
-    "127.0.0.1/x", "0.0.0.0",
-)  # fmt: skip
+    "evil.example",
+    "evil.example:8765",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example",
+    "127.0.0.1@evil.example",
+    "evil@127.0.0.1",
+    "",
+    "127.0.0.1:99999999",
+    "[::1",
+    "127.0.0.1/x",
+    "0.0.0.0",
+)
 FOREIGN_ORIGINS = (
-    "https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8765",
-    "http://127.0.0.1:8765.evil.example", "http://[::1", "",
-)  # fmt: skip
+    "https://evil.example",
+    "null",
+    "http://127.0.0.1:9999",
+    "http://localhost:8765",
+    "http://127.0.0.1:8765.evil.example",
+    "http://[::1",
+    "",
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +81,14 @@ def test_another_site_may_not_send_a_form_and_a_named_host_is_allowed(strict, tm
 
 
 def test_too_much_is_refused(strict, monkeypatch):
-    monkeypatch.setattr(guard, "MOST_BODY", 1000)
+    monkeypatch.setattr(guard, "MAX_BODY_BYTES", 1000)
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     pieces = (b"x" * 100 for _ in range(20))  # without a Content-Length
     for content in (b"x" * 1001, pieces):
         reply = strict.post("/ask/batch.json", content=content, headers=form)
         assert (reply.status_code, reply.headers["connection"]) == (413, "close")
         assert "1,000 bytes" in reply.json()["error"]
-    assert strict.get("/ask", params={"question": "x" * guard.MOST_ADDRESS}).status_code == 414
+    assert strict.get("/ask", params={"question": "x" * guard.MAX_ADDRESS_BYTES}).status_code == 414
 
 
 def test_a_body_that_does_not_arrive_is_given_up(strict, monkeypatch):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import html
 import re
+from base64 import b64decode
+from pathlib import Path
 from statistics import mean, stdev
 
+import numpy as np
 import pytest
 from web_samples import PAGE
 
@@ -23,13 +26,51 @@ def test_the_answer_of_a_chapter_is_proved_and_is_not_in_the_box(name, client):
     assert re.search(r"<textarea[^>]*></textarea>", page)
 
 
+def test_page_guide_and_command_have_one_order_and_numbering(client):
+    guide = (Path(__file__).parents[2] / "docs" / "workbench.md").read_text(encoding="utf-8")
+    in_guide = re.findall(r"(?m)^## (\d+)\. (.*)$", guide)
+    for path in ("/workbench.json", "/workbench/rotary.json"):
+        chapters = client.get(path).json()["chapters"]
+        assert [(str(one["number"]), one["title"]) for one in chapters] == in_guide
+        assert [one["name"] for one in chapters] == list(PROBLEMS)
+
+
+def numbers_of(array):
+    """The numbers of an array as a figure holds it."""
+    return np.frombuffer(b64decode(array["bdata"]), array["dtype"])
+
+
+@pytest.mark.parametrize(
+    ("written", "keys"),
+    [
+        ("K=[[2, 1], [1, 0], [0, 1], [3, 0]]\nq=beta*(1, 2)", [(2, 1), (1, 0), (0, 1), (3, 0)]),
+        ("K=[[1/2,1/2],[1,0],[0,1]]\nw=(1/2,1/2)", [(0.5, 0.5), (1, 0), (0, 1)]),
+        ("K=[[7,-1],[1,0]]\nq=beta*(1,0)", [(7, -1), (1, 0)]),
+        ("K=[[-0.5,3],[0,0],[2,2],[4,4]]\nq=beta*(-1,1)", [(-0.5, 3), (0, 0), (2, 2), (4, 4)]),
+    ],
+)
+def test_the_figure_of_the_hull_shows_the_keys_that_were_written(client, written, keys):
+    drawing = client.get("/workbench/hull.json", params={"formulas": written}).json()["drawing"]
+    assert drawing["sentence"].startswith("Your keys.")
+    dots = [trace for trace in drawing["figure"]["data"] if trace.get("mode") == "markers"]
+    drawn = np.hstack([[numbers_of(trace[axis]) for axis in "xy"] for trace in dots]).T
+    assert sorted(drawn.tolist()) == sorted(map(list, keys))
+
+
+def test_keys_that_cannot_be_drawn_leave_the_example(client):
+    written = {"formulas": "K=[[1,2,3],[0,0,1]]\nq=beta*(0,1,1)"}
+    record = client.get("/workbench/hull.json", params=written).json()
+    assert record["verdict"]["verdict"] == "proved"
+    assert "an example" in record["drawing"]["sentence"]
+
+
 @pytest.mark.parametrize("name", [name for name in CHAPTERS if CHAPTERS[name]["sliders"]])
 def test_a_slider_moves_the_figure(name, client):
     address, sliders = f"/workbench/{name}.json", CHAPTERS[name]["sliders"]
     first = client.get(address).json()["drawing"]
     for slider in sliders:
-        ends = [client.get(address, params={slider["name"]: slider[end]}).json()["drawing"]
-                for end in ("least", "most")]  # fmt: skip
+        settings = [{slider["name"]: slider[end]} for end in ("least", "most")]
+        ends = [client.get(address, params=each).json()["drawing"] for each in settings]
         assert any(end["figure"] != first["figure"] for end in ends), slider
     refused = client.get(address, params={sliders[0]["name"]: "1e9"})
     assert refused.status_code == 400

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import signal
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 from starlette.testclient import TestClient
 
-from wherefrom.storage import read_json
 from wherefrom.web.app import create_app
-from wherefrom.web.jobs import Trainings
 from wherefrom.web.runs import RunIndex
+from wherefrom.web.trainings import Trainings
 
 LOCAL = "http://127.0.0.1:8765"
 PAGE = {"Accept": "text/html"}
@@ -47,7 +46,22 @@ def write_record(folder, **record):
     return folder
 
 
-def kill_trainings(folder):
+def stop_trainings(folder):
     """End what a failed test left running in a served folder."""
-    for name in Trainings(RunIndex(folder)).running():
-        os.kill(read_json(folder / ".wherefrom" / f"{name}.json")["pid"], signal.SIGKILL)
+    trainings = Trainings(RunIndex(folder))
+    for name in trainings.running():
+        trainings.stop(name)
+        deadline = time.monotonic() + 60
+        while trainings.running() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+def list_modules():
+    """In a worker process: what it has imported."""
+    return list(sys.modules)
+
+
+def loop_for_ever(*_):
+    """In a worker process: what a hostile request might do."""
+    while True:
+        pass

@@ -269,21 +269,37 @@ def _variance(beta: float, keys: float) -> Drawing:
 
 def _hull(x: float, y: float) -> Drawing:
     """Key 1 among three others: outside their triangle it can be copied."""
-    keys = np.array([[x, y], [-1.0, -0.8], [1.0, -0.8], [0.0, 1.0]])
+    sentence, figure = draw_keys(np.array([[x, y], [-1.0, -0.8], [1.0, -0.8], [0.0, 1.0]]))
+    return sentence, figure.update_xaxes(range=[-1.6, 1.6]).update_yaxes(range=[-1.4, 1.6])
+
+
+def draw_keys(keys: Floats) -> Drawing:
+    """Keys in the plane (n, 2): the first, the hull of the others, and whether it can be copied."""
     margin, mixture, most = copyability(keys, 0)
-    figure, corners = go.Figure(), keys[[1, 2, 3, 1]].T
-    add_line(figure, corners[0], corners[1], "hull of the other keys", BLUE)
-    figure.update_traces(fill="toself", mode="lines+markers")
+    figure = go.Figure()
+    corners = _corners(keys[1:])
+    around = np.vstack([corners, corners[:1]])
+    add_line(figure, around[:, 0], around[:, 1], "hull of the other keys", BLUE)
+    figure.update_traces(fill="toself", mode="lines")
+    add_dots(figure, keys[1:], "other keys", color=BLUE, size=8)
     add_dots(figure, keys[:1], "key 1", color=ORANGE, size=14)
     if margin > 0:
-        nearest = mixture @ keys
-        label = "direction of the best query"
-        add_line(figure, [nearest[0], x], [nearest[1], y], label, ORANGE, dash="dot")
-        sentence = f"Key 1 can be copied: the best query leads by {margin:.3f} per unit of length."
+        ends, label = np.stack([mixture @ keys, keys[0]]), "direction of the best query"
+        add_line(figure, ends[:, 0], ends[:, 1], label, ORANGE, dash="dot")
+        sentence = f"Key 1 can be copied: the best query leads by {margin:.3g} per unit of length."
     else:
         sentence = f"Key 1 lies within the others: no query gives it more than {most:.4f}."
-    titles = ("first entry of a key", "second entry")
-    return sentence, set_axes(figure, titles, {"range": [-1.6, 1.6]}, {"range": [-1.4, 1.6]})
+    return sentence, set_axes(figure, ("first entry of a key", "second entry"))
+
+
+def _corners(points: Floats) -> Floats:
+    """The corners of the convex hull of points in the plane, in order around it."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        return np.asarray(points[ConvexHull(points).vertices])
+    except (QhullError, ValueError):  # all on one line, or one point
+        return points[np.lexsort(points.T)][[0, -1]]
 
 
 DRAWINGS: dict[str, Callable[..., Drawing]] = {

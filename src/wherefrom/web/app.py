@@ -18,9 +18,11 @@ from starlette.staticfiles import StaticFiles
 
 from wherefrom.errors import UserError
 from wherefrom.web import ask, records, workbench
+from wherefrom.web.connections import MAX_NEW_CONNECTIONS, BoundedProtocol
 from wherefrom.web.guard import Guard
-from wherefrom.web.replies import ERRORS, HANDLED, PLOTLY, Site, reply_to_error
+from wherefrom.web.replies import ERRORS, HANDLED, Site, find_plotly, reply_to_error
 from wherefrom.web.runs import RunIndex
+from wherefrom.web.workers import end_all, start_fork_server
 
 ABOUT = (
     "Every page of Wherefrom as JSON: ask a trained model and learn where its answers come from, "
@@ -50,7 +52,7 @@ def create_app(folder: str | Path, *, hosts: Iterable[str] = ()) -> FastAPI:
     @app.get("/static/plotly.min.js", include_in_schema=False)
     async def drawing_library() -> Response:
         headers = {"Cache-Control": "max-age=86400"}
-        return FileResponse(PLOTLY, media_type="text/javascript", headers=headers)
+        return FileResponse(find_plotly(), media_type="text/javascript", headers=headers)
 
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
     app.add_middleware(Guard, hosts=frozenset(hosts))
@@ -66,7 +68,7 @@ def listen(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(128)  # from here on a client waits instead of being refused
+        bound.listen(MAX_NEW_CONNECTIONS)  # from here on a client waits instead of being refused
         return bound
     except (OSError, UnicodeError, OverflowError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
@@ -77,7 +79,7 @@ def listen(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """Ends the process at the first signal, with 128 + the signal as its exit code.
 
-    Threads and clients hold nothing that would be lost, and are not waited for.
+    Clients, threads and workers hold nothing that would be lost, and are not waited for.
     """
 
     on_exit: Callable[[], None]
@@ -88,15 +90,19 @@ class _Server(uvicorn.Server):
 
     def _end(self, sig: int) -> None:
         self.on_exit()
+        end_all()
         sys.stderr.flush()
         os._exit(128 + sig)
 
 
 def serve_until_signal(app: FastAPI, bound: socket.socket, on_exit: Callable[[], None]) -> None:
     """Answer until a signal comes, call `on_exit`, and end this process."""
+    start_fork_server()
     config = uvicorn.Config(
         app,
-        log_level="warning",
+        http=BoundedProtocol,
+        backlog=MAX_NEW_CONNECTIONS,
+        log_level="error",  # not a line for every request that is no HTTP
         server_header=False,
         timeout_keep_alive=30,
         lifespan="off",

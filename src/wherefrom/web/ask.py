@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from math import exp
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, File, Form, Query, UploadFile
 from fastapi.responses import Response
 
-from wherefrom.corpus.questions import SLOT, find_subject_in
-from wherefrom.corpus.tokenizer import MASK_CHARACTER
+from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
-from wherefrom.training.run_folder import AUDIT
-from wherefrom.web.models import LoadedRun, to_records
+from wherefrom.web.model_process import label_tokens
+from wherefrom.web.models import LoadedRun
 from wherefrom.web.replies import Site, TheSite, html_and_json
 from wherefrom.web.runs import Record
-
-if TYPE_CHECKING:
-    from wherefrom.provenance.ask import Asker
 
 router = APIRouter()
 COLUMNS = ("question", "shown", "verdict", "answer", "seen")
@@ -32,9 +26,7 @@ Question = Annotated[
 RunName = Annotated[str, Form(max_length=300, description="a run's name")]
 Text = Annotated[str, Form(description="a TSV: question, answer and subject; or names")]
 TextFile = Annotated[UploadFile | None, File(description="the same as a file")]
-MOST_QUESTIONS = 1_000  # of a batch
-MOST_TOKENS = 80  # beyond this a map is too fine to see
-SIGNS = str.maketrans({MASK_CHARACTER: "▮", " ": "␣", "\n": "⏎"})
+MAX_BATCH_QUESTIONS = 1_000
 # the parts of a model, and how the names of their places begin
 PLACES = {
     "attention": ("attention",),
@@ -79,8 +71,8 @@ async def ask(
         return page
     page["run"], loaded = chosen
     names = loaded.subjects
-    page |= {"templates": loaded.templates, "people": names, "notes": loaded.asker.notes}
-    page |= {"has_text": loaded.asker.evidence is not None, "audit": loaded.kind == AUDIT}
+    page |= {"templates": loaded.templates, "people": names, "notes": loaded.notes}
+    page |= {"has_text": loaded.has_text, "audit": loaded.is_audit}
     if question is not None and question.strip():
         page |= await _answer(site, page["run"], loaded, question)
         if trace:
@@ -97,20 +89,22 @@ async def ask(
 
 
 async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Record:
+    from wherefrom.provenance.ask import AskedRow
     from wherefrom.provenance.attribution.twins import command_without
 
-    question, _ = loaded.asker.understand(" ".join(question.split()))
-    (verdict,) = await loaded.run(lambda asker: to_records(asker.ask([question])))
+    verdict = await loaded.ask(AskedRow(" ".join(question.split())))
+    if "error" in verdict:
+        raise UserError(verdict["error"])
     folder, subject = site.index.find(run), verdict["subject"]
     if verdict["similar"]:  # the same question about the names that look alike
         wording = verdict["question"].replace(subject, SLOT, 1)
         others = [wording.replace(SLOT, line["subject"]) for line in verdict["similar"]]
-    elif loaded.kind == AUDIT:  # not every wording suits every subject
+    elif loaded.is_audit:  # not every wording suits every subject
         others = loaded.questions.get(subject, [])
     else:
         others = [wording.replace(SLOT, subject) for wording in loaded.templates]
     return {
-        "question": question,
+        "question": verdict["question"],
         "verdict": verdict,
         "evidence": [
             {**line, "similar": similar, "pieces": mark(line["text"], subject, verdict["answer"])}
@@ -140,13 +134,13 @@ async def batch(site: TheSite, run: RunName, text: Text = "", file: TextFile = N
     lines = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
         raise UserError("paste questions, one per line, or choose a file; none came.")
-    if len(lines) > MOST_QUESTIONS:
+    if len(lines) > MAX_BATCH_QUESTIONS:
         raise UserError(
-            f"{MOST_QUESTIONS:,} questions can be asked at once, and {len(lines):,} came; split "
-            "them, or use `wherefrom ask`."
+            f"{MAX_BATCH_QUESTIONS:,} questions can be asked at once, and {len(lines):,} came; "
+            "split them, or use `wherefrom ask`."
         )
     rows, loaded = read_rows(lines, name), await site.models.get(run)
-    verdicts = await loaded.run(lambda asker: to_records(asker.ask_rows(rows)))
+    verdicts = await loaded.ask_all(rows)
     counts = Counter(str(verdict["verdict"]) for verdict in verdicts)
     runs = site.index.answering()
     return {"run": run, "runs": runs, "text": text, "rows": verdicts, "counts": counts}
@@ -211,11 +205,10 @@ async def inside(
         question = loaded.subjects[len(loaded.subjects) // 3]  # something to see at once
     if question is None or not question.strip():
         return page
-    question, _ = loaded.asker.understand(" ".join(question.split()))
-    page["question"] = question
     for name in [page["run"], *([other] if other else [])]:
         loaded = await site.models.get(name)
-        side = await loaded.run(lambda asker: view_heads(asker, question, layer, head))
+        side = await loaded.look_inside(question, layer, head)
+        page["question"] = question = side.pop("question")
         folder = site.index.find(name)
         twins = await site.reading.run(site.index.twins_without, folder)
         mapped = {twin["question"]: twin for twin in twins if twin["where"]["places"]}
@@ -247,57 +240,3 @@ def map_entry(twin: Record) -> Record:
     keys = ("subject", "question", "with", "without", "documents", "notes", "score")
     tokens = label_tokens(where["tokens"])
     return {**{key: twin[key] for key in keys}, "tokens": tokens, "rows": rows, "most": most}
-
-
-def label_tokens(tokens: Iterable[str | None]) -> list[str]:
-    """Tokens as they can be read: the blank, the mask and the end of a line as signs."""
-    return [(token or "").translate(SIGNS) or "∅" for token in tokens]
-
-
-def view_heads(asker: Asker, question: str, layer: int | None, head: int | None) -> Record:
-    """What one run does with the question: answer, heads, and the whole map of one head."""
-    from wherefrom.provenance.attribution.twins import logit_lens
-    from wherefrom.recall.decode import answer_all
-    from wherefrom.recall.inside import look_inside
-
-    run = asker.run
-    subject = find_subject_in(run.templates, question)
-    view = look_inside(run.model, run.tokens, question, subject)
-    (answer,) = answer_all(run.model, run.tokens, [question])
-    if len(view.tokens) > MOST_TOKENS:
-        raise UserError(
-            f"this question has {len(view.tokens)} tokens, and a map of more than {MOST_TOKENS} "
-            "is too fine to see; ask a shorter one."
-        )
-    best = max(view.heads, key=lambda one: one.mass_on_name or 0.0)
-    places = {(one.layer, one.head) for one in view.heads}
-    shown = (best.layer if layer is None else layer, best.head if head is None else head)
-    shown = shown if shown in places else (best.layer, best.head)
-    weights = view.maps[shown[0]][shown[1]]
-    lens = logit_lens(run, question, answer.text)
-    labels, lens["tokens"] = label_tokens(view.tokens), label_tokens(lens["tokens"])
-    for row in lens["layers"]:
-        row["says"] = label_tokens(row["says"])
-    rows, columns = (  # a learned basis has no tokens
-        labels if count == len(labels) else [f"latent {i}" for i in range(count)]
-        for count in weights.shape
-    )
-    return {
-        "answer": answer.text,
-        "probability": float(f"{exp(min(0.0, answer.log_probability)):.4g}"),
-        "subject": subject,
-        "variant": run.model.config.variant,
-        "lens": lens,
-        "tokens": labels,
-        "name": list(view.name),
-        "heads": [one.to_dict() for one in view.heads],
-        "layers": 1 + max(layer for layer, _ in places),
-        "heads_a_layer": 1 + max(head for _, head in places),
-        "map": {
-            "layer": shown[0],
-            "head": shown[1],
-            "rows": rows,
-            "columns": columns,
-            "weights": weights.round(4).tolist(),
-        },
-    }

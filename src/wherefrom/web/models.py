@@ -1,104 +1,117 @@
-"""Loaded runs, and the threads that answer from them.
+"""Loaded runs: each in a process of its own, which answers the questions of all visitors.
 
-As many threads as processors answer, so that models never compete for them; a run answers one
-caller at a time. One more thread loads runs, so that questions to a loaded run do not wait for it;
-another traces answers.
+The process of a run answers what is waiting in one batch. Another process traces answers, so that
+questions do not wait for it. What these processes do is in model_process.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from wherefrom.errors import UserError
+from wherefrom.web.model_process import answer_rows, describe_run, trace_answer, view_heads
 from wherefrom.web.runs import Record, RunIndex, Stamp, stamp_of
+from wherefrom.web.workers import BusyError, WorkerFailedError, Workers
 
 if TYPE_CHECKING:
-    from wherefrom.provenance.ask import Asker
-    from wherefrom.provenance.attribution.trace import Tracer
-    from wherefrom.provenance.verdicts import Verdict
+    from wherefrom.provenance.ask import AskedRow
 
-A = TypeVar("A")
+    Waiting = tuple[AskedRow, asyncio.Future[Record]]
 
-LANES = min(2, os.cpu_count() or 1)  # questions that are answered at once
-MOST_WAITING = 256  # questions that wait for a model
-MOST_LOADED = 3
-MOST_SUGGESTED = 200  # subjects that are offered
-FILES = ("run.json", "model.safetensors", "calibration.json", "evidence.sqlite")
-
-
-class BusyError(Exception):
-    """Too much is being asked at once."""
+MAX_LOADED_RUNS = 3
+MAX_SUGGESTED_SUBJECTS = 200
+MAX_BATCH_ROWS = 64  # questions that are answered together
+MAX_WAITING_ROWS = 256
+MAX_WAITING_CALLS = 32
+# what a process may take; a large model that others trained answers slowly
+LOAD_SECONDS, ASK_SECONDS, TRACE_SECONDS = 300.0, 300.0, 900.0
+MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+RUN_FILES = ("run.json", "model.safetensors", "calibration.json", "evidence.sqlite")
 
 
-class Limiter:
-    """A pool of threads: `at_once` calls run, `waiting` more wait, and others get BusyError."""
-
-    def __init__(
-        self, at_once: int, waiting: int, initializer: Callable[[], None] | None = None
-    ) -> None:
-        self._threads = ThreadPoolExecutor(at_once, initializer=initializer)
-        self._most = at_once + waiting
-        self._calls = 0
-
-    async def run(self, function: Callable[..., A], *arguments: Any) -> A:
-        """What `function` returns in one of the threads."""
-        if self._calls >= self._most:
-            raise BusyError
-        self._calls += 1
-        try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, function, *arguments)
-        finally:
-            self._calls -= 1
+def _open_workers() -> Workers:
+    return Workers(1, MAX_WAITING_CALLS, memory_bytes=MEMORY_BYTES, niceness=0)
 
 
 class LoadedRun:
-    """A run ready to be asked."""
+    """A run whose process is ready to be asked."""
 
-    def __init__(self, folder: Path, workers: Limiter, tracing: Limiter) -> None:
-        from wherefrom.audit.runs import open_asker
-        from wherefrom.corpus.subjects import read_subjects
-
+    def __init__(self, folder: Path, workers: Workers, about: Record) -> None:
         self.folder = folder
-        self.asker = open_asker(folder)
-        self.templates, self.kind = self.asker.run.templates, self.asker.run.info.get("kind")
-        self.questions: dict[str, list[str]] = {}  # about each judged subject, as it was asked
-        with suppress(UserError):  # without names, everything can still be asked
-            for row in read_subjects(folder):
-                if row.role == "judged":
-                    self.questions.setdefault(row.subject, []).append(row.question)
+        self.templates: list[str] = about["templates"]
+        self.notes: list[str] = about["notes"]
+        self.questions: dict[str, list[str]] = about["questions"]  # about each judged subject
+        self.is_audit: bool = about["is_audit"]
+        self.has_text: bool = about["has_text"]
         names = sorted(self.questions)
-        self.subjects = names[:: max(1, len(names) // MOST_SUGGESTED)][:MOST_SUGGESTED]
-        self._workers, self._tracing = workers, tracing
-        self._turn = threading.Lock()
-        self._tracer: Tracer | None = None
+        every = max(1, len(names) // MAX_SUGGESTED_SUBJECTS)
+        self.subjects = names[::every][:MAX_SUGGESTED_SUBJECTS]
+        self._workers = workers
+        self._tracing = _open_workers()
+        self._waiting: list[Waiting] = []
+        self._answering: asyncio.Task[None] | None = None
 
-    async def run(self, function: Callable[[Asker], A]) -> A:
-        """What `function` returns for the asker, which no other call uses meanwhile."""
+    async def ask(self, row: AskedRow) -> Record:
+        """The verdict on one question, which is answered together with all that wait."""
+        if len(self._waiting) >= MAX_WAITING_ROWS:
+            raise BusyError
+        answer: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        self._waiting.append((row, answer))
+        if self._answering is None or self._answering.done():
+            self._answering = asyncio.create_task(self._answer_waiting())
+        return await answer
 
-        def work() -> A:
-            with self._turn:
-                return function(self.asker)
+    async def ask_all(self, rows: Sequence[AskedRow]) -> list[Record]:
+        """The verdicts on many questions; those of other visitors are answered in between."""
+        records: list[Record] = []
+        for start in range(0, len(rows), MAX_BATCH_ROWS):
+            part = rows[start : start + MAX_BATCH_ROWS]
+            records += await asyncio.gather(*(self.ask(row) for row in part))
+        return records
 
-        return await self._workers.run(work)
+    async def _answer_waiting(self) -> None:
+        """Answer in batches until nothing waits; a visitor who has gone is left out."""
+        while self._waiting:
+            still_wanted = [pair for pair in self._waiting if not pair[1].done()]
+            self._waiting = still_wanted[MAX_BATCH_ROWS:]
+            await self._answer_batch(still_wanted[:MAX_BATCH_ROWS])
+
+    async def _answer_batch(self, batch: list[Waiting]) -> None:
+        rows = [row for row, _ in batch]
+        answers = [answer for _, answer in batch]
+        try:
+            records = await self._workers.run(answer_rows, self.folder, rows, seconds=ASK_SECONDS)
+        except WorkerFailedError as problem:
+            if len(batch) > 1:  # one question must not spoil the others
+                for pair in batch:
+                    await self._answer_batch([pair])
+            else:
+                _fail(answers, problem)
+        except Exception as problem:
+            _fail(answers, problem)
+        else:
+            for answer, record in zip(answers, records, strict=True):
+                if not answer.done():
+                    answer.set_result(record)
+
+    async def look_inside(self, question: str, layer: int | None, head: int | None) -> Record:
+        """Heads and layers for a question; see `view_heads`."""
+        call = self._workers.run
+        return await call(view_heads, self.folder, question, layer, head, seconds=ASK_SECONDS)
 
     async def trace(self, question: str) -> Record:
         """Which lines pushed the answer; the first trace of a run makes the index of its text."""
-        from wherefrom.provenance.attribution.trace import Tracer
-        from wherefrom.training.run_folder import load_run
+        return await self._tracing.run(trace_answer, self.folder, question, seconds=TRACE_SECONDS)
 
-        def work() -> Record:  # on its own copy of the weights: others ask meanwhile
-            self._tracer = self._tracer or Tracer(load_run(self.folder))
-            return self._tracer.trace(question)
 
-        return await self._tracing.run(work)
+def _fail(answers: Sequence[asyncio.Future[Record]], problem: Exception) -> None:
+    for answer in answers:
+        if not answer.done():
+            answer.set_exception(problem)
 
 
 class Models:
@@ -106,22 +119,18 @@ class Models:
 
     def __init__(self, index: RunIndex) -> None:
         self.index = index
-        self._workers, self._loader, self._tracing = (
-            Limiter(at_once, MOST_WAITING, _use_one_thread) for at_once in (LANES, 1, 1)
-        )
         # a run is loaded again once its files have changed; the most recently used is the last
         self._loading: dict[tuple[Path, Stamp], asyncio.Task[LoadedRun]] = {}
 
     async def get(self, name: str) -> LoadedRun:
         """The run of that name; requests for a run that is being loaded wait for the same load."""
         folder = self.index.find(name)
-        key = (folder, stamp_of(folder / file for file in FILES))
+        key = (folder, stamp_of(folder / file for file in RUN_FILES))
         loading = self._loading.pop(key, None)
         if loading is None:
-            task = self._loader.run(LoadedRun, folder, self._workers, self._tracing)
-            loading = asyncio.create_task(task)
+            loading = asyncio.create_task(self._load(folder))
         self._loading[key] = loading
-        if len(self._loading) > MOST_LOADED:
+        if len(self._loading) > MAX_LOADED_RUNS:
             del self._loading[next(iter(self._loading))]
         try:
             return await asyncio.shield(loading)
@@ -141,22 +150,7 @@ class Models:
             raise problems[0]
         return None
 
-
-def _use_one_thread() -> None:
-    """One torch thread for each thread of the pool: more would compete with each other."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
-def to_records(verdicts: Sequence[Verdict]) -> list[Record]:
-    """Verdicts as dictionaries, with their sentence and the lines about names that look alike."""
-    keys = ("line", "text", "subject")
-    return [
-        {
-            **verdict.to_dict(),
-            "sentence": verdict.error or verdict.sentence(),
-            "similar": [{key: getattr(line, key) for key in keys} for line in verdict.similar],
-        }
-        for verdict in verdicts
-    ]
+    async def _load(self, folder: Path) -> LoadedRun:
+        workers = _open_workers()
+        about = await workers.run(describe_run, folder, seconds=LOAD_SECONDS)
+        return LoadedRun(folder, workers, about)

@@ -1,10 +1,13 @@
 """What runs have recorded: the list, one run, several compared, the report; and trainings.
 
-Everything here is read from files by the RunIndex, in a few threads, and no model is loaded.
+Records are read by the RunIndex in a few threads; reports are made, and uploaded texts read, in
+worker processes. No model is loaded.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, File, Form, Query, Request, UploadFile
@@ -13,14 +16,17 @@ from fastapi.responses import Response
 from wherefrom.errors import UserError
 from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
-from wherefrom.report.study_report import render_html
 from wherefrom.web.ask import Run
-from wherefrom.web.jobs import RECIPES, TrainingRequest
-from wherefrom.web.replies import TheSite, html_and_json
+from wherefrom.web.replies import Site, TheSite, html_and_json
 from wherefrom.web.runs import POINT, Record, RunIndex
+from wherefrom.web.trainings import RECIPES, TrainingRequest
+from wherefrom.web.uploads import UploadedText, describe_text
 
 router = APIRouter()
-MOST_COMPARED = 6
+MAX_COMPARED_RUNS = 6
+MAX_KEPT_REPORTS = 8
+REPORT_SECONDS = 60.0  # to make one, or to render it
+TEXT_SECONDS = 600.0  # to read an uploaded text
 CHOICES = {
     "recipes": RECIPES,
     "variants": {name: variant.about for name, variant in VARIANTS.items()},
@@ -60,7 +66,7 @@ async def run(site: TheSite, name: RunName) -> Record:
 
     def gather() -> Record:
         twins = [twin for twin in site.index.runs() if twin.startswith(f"{name}/twins/")]
-        page = describe(site.index, [name, *twins][:MOST_COMPARED])
+        page = describe(site.index, [name, *twins][:MAX_COMPARED_RUNS])
         described, *_ = page.pop("runs")
         return {"run": described, **page, "training": site.trainings.state(name)}
 
@@ -70,7 +76,9 @@ async def run(site: TheSite, name: RunName) -> Record:
 @html_and_json(router, "/compare", "compare.html")
 async def compare(
     site: TheSite,
-    run: Annotated[list[str], Query(max_length=MOST_COMPARED, description="names of runs")] = [],  # noqa: B006
+    run: Annotated[
+        list[str], Query(max_length=MAX_COMPARED_RUNS, description="names of runs")
+    ] = [],  # noqa: B006
 ) -> Record:
     """Several runs side by side: shape, recipe, recall, and their curves in one picture."""
     page = await site.reading.run(describe, site.index, list(dict.fromkeys(run)))
@@ -115,14 +123,24 @@ async def upload(
     files = [(file.filename or "", await file.read()) for file in corpus]
     questions = await train.read(), b"" if dev is None else await dev.read()
     options = {"subject_field": subject_field, "text_field": text_field, "template": template}
-    return await site.computing.run(site.trainings.keep_text, name, files, *questions, options)
+    site.index.new_folder(name)
+    text = UploadedText(site.index.root, name)
+    try:
+        await site.reading.run(text.keep, files, *questions, options)
+        return await understand_text(site, name)
+    except BaseException:  # also when the client has gone
+        text.remove()
+        raise
 
 
 @html_and_json(router, "/text", "text.html")
 async def text(site: TheSite, name: RunName) -> Record:
     """How an uploaded text is understood, before anything is trained on it."""
-    described = await site.computing.run(site.trainings.describe_text, name)
-    return {**described, "choices": CHOICES}
+    return {**await understand_text(site, name), "choices": CHOICES}
+
+
+async def understand_text(site: Site, name: str) -> Record:
+    return await site.preparing.run(describe_text, site.index.root, name, seconds=TEXT_SECONDS)
 
 
 @html_and_json(router, "/runs/{action}", redirect="/runs", method="POST")
@@ -141,13 +159,33 @@ async def report(site: TheSite, run: Run = None) -> Record:
         judged = [name for name in runs if index.summary(name, runs[name])["recall"] is not None]
         names = judged or list(runs)
         name = run or next(iter(names), None)
-        if name is None:
-            return {"run": None, "runs": [], "report": None}
-        folder = index.find(name)
-        details = index.details(name, folder)
-        return {"run": details, "runs": names, "report": index.report(folder)}
+        return {"run": index.details(name, index.find(name)) if name else None, "runs": names}
 
-    return await site.reading.run(gather)
+    page = await site.reading.run(gather)
+    page["report"] = await get_report(site, page["run"]["name"]) if page["run"] else None
+    return page
+
+
+async def get_report(site: Site, name: str) -> Record | None:
+    """The report on a run, or None while there can be none; made again once its records change."""
+    folder = site.index.find(name)
+    stamp = await site.reading.run(site.index.stamp_of_records, folder)
+    if site.reports.get(folder, (None, None))[0] != stamp:
+        record = await site.preparing.run(make_report, folder, seconds=REPORT_SECONDS)
+        site.reports.pop(folder, None)
+        site.reports[folder] = (stamp, record)
+        if len(site.reports) > MAX_KEPT_REPORTS:
+            del site.reports[next(iter(site.reports))]
+    return site.reports[folder][1]
+
+
+def make_report(folder: Path) -> Record | None:
+    """In a worker: the report on a run, or None if it has not finished."""
+    from wherefrom.report import study_report
+
+    with suppress(UserError):
+        return study_report.make_report(folder)
+    return None
 
 
 @router.get(
@@ -158,14 +196,12 @@ async def report(site: TheSite, run: Run = None) -> Record:
 )
 async def report_as_file(site: TheSite, run: RunName) -> Response:
     """The report as one file to keep: it opens from disk, with figures, and asks for nothing."""
+    from wherefrom.report.study_report import render_html
 
-    def make() -> str:
-        record = site.index.report(site.index.find(run))
-        if record is None:
-            raise UserError("there is no report on this run yet: it has not finished.")
-        return render_html(record)
-
-    text = await site.computing.run(make)
+    record = await get_report(site, run)
+    if record is None:
+        raise UserError("there is no report on this run yet: it has not finished.")
+    text = await site.preparing.run(render_html, record, seconds=REPORT_SECONDS)
     headers = {"Content-Disposition": 'attachment; filename="report.html"'}
     return Response(text, media_type="text/html", headers=headers)
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-import plotly
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -25,25 +26,28 @@ from starlette.exceptions import HTTPException
 from wherefrom.errors import UserError
 from wherefrom.report.study_report import make_environment
 from wherefrom.web.guard import HEADERS
-from wherefrom.web.jobs import Trainings
-from wherefrom.web.models import BusyError, Limiter, Models
-from wherefrom.web.runs import Record, RunIndex, UnknownRunError
+from wherefrom.web.models import Models
+from wherefrom.web.runs import Record, RunIndex, Stamp, UnknownRunError
+from wherefrom.web.trainings import Trainings
+from wherefrom.web.workers import BusyError, Threads, Workers
 
 Endpoint = Callable[..., Awaitable[Record]]
 
 
 class Site:
-    """The runs, the loaded models, the trainings and the threads."""
+    """The runs, the loaded models, the trainings, and the processes and threads that work."""
 
     def __init__(self, index: RunIndex) -> None:
         self.index = index
         self.models = Models(index)
         self.trainings = Trainings(index)
-        self.computing = Limiter(2, waiting=32)  # checks, laws, reports as files, uploaded texts
-        self.reading = Limiter(2, waiting=32)  # records of runs, trainings
+        self.computing = Workers(3, waiting=32)  # checks, laws and drawings of the workbench
+        self.preparing = Workers(2, waiting=8)  # reports, uploaded texts
+        self.reading = Threads(2, waiting=256)  # records of runs, trainings
+        self.reports: dict[Path, tuple[Stamp, Record | None]] = {}  # by the run's folder
 
 
-def site_of(request: Request) -> Site:
+async def site_of(request: Request) -> Site:  # a plain function would run in a thread
     site = request.app.state.site
     assert isinstance(site, Site)
     return site
@@ -101,16 +105,34 @@ def formula(text: str) -> Markup:
     return maths(re.sub(r"\b([a-zA-Z])([0-9])\b", r"\1_\2", plain))
 
 
+def find_plotly() -> Path:
+    """The drawing library that the pages load, as the package plotly brings it."""
+    spec = find_spec("plotly")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "package_data" / "plotly.min.js"
+
+
+@cache
+def find_unwanted_styles() -> list[str]:
+    """Ids of style elements that the drawing library adds unless there is an element of that id.
+
+    The page's policy would refuse them, and nothing here draws the kinds of map that they are for.
+    """
+    script = find_plotly().read_text(encoding="utf-8")
+    return sorted(set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', script)))
+
+
 TEMPLATES = make_environment(
-    "wherefrom.web", "wherefrom.report", duration=duration, formula=formula,
-    maths=maths, percent=percent, significant=significant,
-)  # fmt: skip
-# Style elements that the drawing library adds unless an element of that id is there: the page's
-# policy would refuse them, and nothing here draws the kinds of map that they are for.
-PLOTLY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-TEMPLATES.globals["unwanted_styles"] = sorted(
-    set(re.findall(r'getElementById\("([0-9a-f]{64})"\)', PLOTLY.read_text(encoding="utf-8")))
+    "wherefrom.web",
+    "wherefrom.report",
+    duration=duration,
+    formula=formula,
+    maths=maths,
+    percent=percent,
+    significant=significant,
 )
+TEMPLATES.globals["find_unwanted_styles"] = find_unwanted_styles
 
 
 # ---- replies
@@ -155,11 +177,21 @@ def html_and_json(
                 return RedirectResponse(redirect.format(**record), status_code=303)
             return render(template, record, status=status, tab=tag, mistake=mistake)
 
-        as_html.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
+        async def as_json(**arguments: Any) -> Response:
+            return JSONResponse(await function(**arguments))
+
+        for endpoint in (as_html, as_json):
+            endpoint.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
+        as_json.__name__, as_json.__doc__ = function.__name__, function.__doc__
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
         # the JSON before the page, whose {name} would take "x.json" for a name
         router.add_api_route(
-            f"{path}.json", function, methods=[method], tags=[tag], summary=summary
+            f"{path}.json",
+            as_json,
+            methods=[method],
+            tags=[tag],
+            summary=summary,
+            response_model=Record,
         )
         router.add_api_route(path, as_html, methods=[method], include_in_schema=False)
         return function

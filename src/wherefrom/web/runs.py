@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,44 +21,59 @@ from typing import Any
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError, did_you_mean
-from wherefrom.report.study_report import make_report
 
 Record = dict[str, Any]
 Stamp = tuple[tuple[str, int, int, int], ...]
 
-DEPTH = 4  # folders below the served one; twins lie two below their run
-MOST_RUNS = 500
+MAX_DEPTH = 4  # folders below the served one; twins lie two below their run
+MAX_RUNS = 500
 WALK_SECONDS = 1.0  # for which the names of runs are kept
 NEW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
-SKIPPED = {"checkpoints", "events", "world", "predictions"}
-MOST_METRICS_BYTES = 4_000_000  # of metrics.jsonl, from its end
-MOST_RECORD_BYTES = 5_000_000
-MOST_POINTS = 600
+SKIPPED_FOLDERS = {"checkpoints", "events", "world", "predictions"}
+MAX_METRICS_BYTES = 4_000_000  # of metrics.jsonl, from its end
+MAX_RECORD_BYTES = 5_000_000
+MAX_POINTS = 600
 # the forms that records are read in, by example
-NUMBERS = ("step", "loss", "lr", "seconds", "tokens_per_second", "progress", "recall")
-POINT: Record = {"phase": "", **dict.fromkeys(NUMBERS, 0)}
+METRICS = ("step", "loss", "lr", "seconds", "tokens_per_second", "progress", "recall")
+POINT: Record = {"phase": "", **dict.fromkeys(METRICS, 0)}
 SOURCE = {"path": "", "sha256": "", "documents": 0, "questions": 0}
 ROW = {"name": "", "about": "", "correct": 0, "total": 0, "recall": 0, "seconds": 0}
 MODEL = {"variant": "", "width": 0, "layers": 0, "heads": 0}
 RUN = {
-    "kind": "", "status": "", "started": "", "sha256": "", "seconds": 0, "steps": 0,
+    "kind": "",
+    "status": "",
+    "started": "",
+    "sha256": "",
+    "seconds": 0,
+    "steps": 0,
     "job": {"model": MODEL, "phases": [{"name": "", "share": 0}], "seed": 0},
-    "command": [""], "templates": [""], "versions": {"*": ""}, "data": {"*": SOURCE},
-    "dev": SOURCE, "results": [ROW],
-}  # fmt: skip
+    "command": [""],
+    "templates": [""],
+    "versions": {"*": ""},
+    "data": {"*": SOURCE},
+    "dev": SOURCE,
+    "results": [ROW],
+}
 WITHOUT = {
-    "twin_of": "", "subject": "", "truth": "", "why": "", "score": 0, "notes": [""],
-    "with": {"answer": ""}, "without": {"answer": ""}, "question": "",
+    "twin_of": "",
+    "subject": "",
+    "question": "",
+    "truth": "",
+    "why": "",
+    "score": 0,
+    "notes": [""],
+    "with": {"answer": ""},
+    "without": {"answer": ""},
     "documents": [{"line": 0, "text": ""}],
     "where": {"tokens": [""], "with": 0, "without": 0, "places": {"*": [0]}},
-}  # fmt: skip
+}
 
 
 class UnknownRunError(UserError):
     """There is no run of that name."""
 
 
-def fit(value: Any, like: Any) -> Any:
+def conform(value: Any, like: Any) -> Any:
     """The value in the form of an example: what is missing or of another type is None or empty.
 
     A key "*" of the example stands for any key. NaN, infinity and numbers beyond 2^53 are missing.
@@ -65,10 +81,10 @@ def fit(value: Any, like: Any) -> Any:
     if isinstance(like, dict):
         value = value if isinstance(value, dict) else {}
         if "*" in like:
-            return {key: fit(inner, like["*"]) for key, inner in value.items()}
-        return {key: fit(value.get(key), inner) for key, inner in like.items()}
+            return {key: conform(inner, like["*"]) for key, inner in value.items()}
+        return {key: conform(value.get(key), inner) for key, inner in like.items()}
     if isinstance(like, list):
-        return [fit(item, like[0]) for item in value[:1000]] if isinstance(value, list) else []
+        return [conform(item, like[0]) for item in value[:1000]] if isinstance(value, list) else []
     if isinstance(like, str):
         return value[:500] if isinstance(value, str) else None
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -85,38 +101,46 @@ def stamp_of(paths: Iterable[Path]) -> Stamp:
     return tuple(stamp)
 
 
-@lru_cache(2 * MOST_RUNS)
+@lru_cache(2 * MAX_RUNS)
 def _read_once(function: Callable[[Path], Any], path: Path, stamp: Stamp) -> Any:
     """What the function makes of a file or folder, until its stamp changes."""
     return function(path)
 
 
-def _read_record(path: Path) -> Record:
+def open_at_once(path: str, flags: int) -> int:
+    """An opener that does not wait until somebody writes into a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def read_end(path: Path, max_bytes: int) -> bytes:
+    """The last bytes of a file; none of what is not a plain file."""
+    with suppress(OSError), open(path, "rb", opener=open_at_once) as file:
+        status = os.fstat(file.fileno())
+        if stat.S_ISREG(status.st_mode):
+            file.seek(max(0, status.st_size - max_bytes))
+            return file.read(max_bytes)
+    return b""
+
+
+def read_record(path: Path) -> Record:
     """The JSON object in a file, empty if there is none that can be read."""
-    with suppress(OSError, ValueError, RecursionError):
-        if path.stat().st_size <= MOST_RECORD_BYTES:
-            record = json.loads(path.read_bytes())
+    content = read_end(path, MAX_RECORD_BYTES + 1)
+    if 0 < len(content) <= MAX_RECORD_BYTES:
+        with suppress(ValueError, RecursionError):
+            record = json.loads(content)
             return record if isinstance(record, dict) else {}
     return {}
-
-
-def _read_report(folder: Path) -> Record | None:
-    with suppress(UserError):
-        return make_report(folder)
-    return None
 
 
 def _read_points(path: Path) -> list[Record]:
     """The recorded steps, thinned evenly; lines that are cut short or not a step are skipped."""
     points = []
-    with suppress(OSError), open(path, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_METRICS_BYTES))
-        for line in file.read(MOST_METRICS_BYTES).splitlines():
-            with suppress(ValueError, RecursionError):
-                point = fit(json.loads(line), POINT)
-                if point["step"] is not None:
-                    points.append({**point, "phase": point["phase"] or ""})
-    every, last = math.ceil(len(points) / MOST_POINTS), len(points) - 1
+    for line in read_end(path, MAX_METRICS_BYTES).splitlines():
+        with suppress(ValueError, RecursionError):
+            point = conform(json.loads(line), POINT)
+            if point["step"] is not None:
+                points.append({**point, "phase": point["phase"] or ""})
+    every, last = math.ceil(len(points) / MAX_POINTS), len(points) - 1
     return [
         point
         for i, point in enumerate(points)
@@ -136,12 +160,14 @@ class RunIndex:
         self.root = folder.resolve()
         self.holds_one = (self.root / "run.json").is_file()
         self._runs: dict[str, Path] = {}
+        self._answering: list[str] | None = None
         self._walked = -math.inf
 
     def runs(self) -> dict[str, Path]:
         """Name -> folder of every run, in the order of their names."""
         if time.monotonic() - self._walked >= WALK_SECONDS:
             self._runs, self._walked = dict(sorted(self._walk())), time.monotonic()
+            self._answering = None
         return self._runs
 
     def _walk(self) -> Iterator[tuple[str, Path]]:
@@ -153,12 +179,12 @@ class RunIndex:
             if "run.json" in files:
                 count += 1
                 yield folder.relative_to(start).as_posix(), folder
-            if count >= MOST_RUNS or len(folder.relative_to(self.root).parts) >= DEPTH:
+            if count >= MAX_RUNS or len(folder.relative_to(self.root).parts) >= MAX_DEPTH:
                 folders.clear()
             folders[:] = [
                 inner
                 for inner in sorted(folders)
-                if inner[0] != "." and inner not in SKIPPED and inner.isprintable()
+                if inner[0] != "." and inner not in SKIPPED_FOLDERS and inner.isprintable()
                 if (folder / inner).resolve().is_relative_to(self.root)
             ]
 
@@ -188,19 +214,21 @@ class RunIndex:
 
     def answering(self) -> list[str]:
         """Names of runs that have a model: those with a calibration first, twins last."""
-        runs = [self.summary(name, folder) for name, folder in self.runs().items()]
-        runs.sort(key=lambda run: (run["is_twin"], not run["calibrated"]))
-        return [run["name"] for run in runs if run["can_answer"]]
+        folders = self.runs()
+        if self._answering is None:
+            runs = [self.summary(name, folder) for name, folder in folders.items()]
+            runs.sort(key=lambda run: (run["is_twin"], not run["calibrated"]))
+            self._answering = [run["name"] for run in runs if run["can_answer"]]
+        return self._answering
 
     def read(self, path: Path, like: Any) -> Record:
         """The JSON object in a file, in the form of an example."""
-        return dict(fit(_read_once(_read_record, path, stamp_of([path])), like))
+        return dict(conform(_read_once(read_record, path, stamp_of([path])), like))
 
-    def report(self, folder: Path) -> Record | None:
-        """The report on a run, or None while there can be none."""
+    def stamp_of_records(self, folder: Path) -> Stamp:
+        """A value that changes when a record that a report is made from does."""
         records = [*folder.glob("*"), *folder.glob("twins/*.json"), *folder.glob("twins/*/*.json*")]
-        report: Record | None = _read_once(_read_report, folder, stamp_of(sorted(records)))
-        return report
+        return stamp_of(sorted(records))
 
     def summary(self, name: str, folder: Path) -> Record:
         """What the list of runs shows of one."""

@@ -7,6 +7,7 @@ drawn is what `attend`, the exact law and the trials gave.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from importlib.resources import files
 from typing import Annotated, Any, Literal
@@ -16,18 +17,19 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from wherefrom.attention.checker import PROBLEMS
+from wherefrom.attention.checker import PROBLEMS, check
 from wherefrom.attention.designs import Design, law_of_design, tv_distance
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import A, B
 from wherefrom.attention.simulate import compare, simulate
 from wherefrom.errors import UserError
-from wherefrom.web.replies import html_and_json, site_of
+from wherefrom.web.replies import TheSite, html_and_json
 from wherefrom.web.runs import Record
 
 router = APIRouter()
-MOST_LOGITS = 600_000  # what the trials of one picture may cost
-FEWEST, MOST = 2_000, 20_000  # trials
+WORK_SECONDS = 10.0  # for a check, a law or a drawing
+MAX_LOGITS = 600_000  # what the trials of one picture may cost
+MIN_TRIALS, MAX_TRIALS = 2_000, 20_000
 DESIGNS = {
     "one-head": "both values with one query",
     "two-heads": "one value for each head",
@@ -60,23 +62,30 @@ class Setting(BaseModel):
         return self.model_copy(update={"n": n, "heads": heads})
 
 
-# each is one of the checker's problems; `bench` are settings of the sliders that show it, `sliders`
-# those of the chapter's own figure
-_FILE = files("wherefrom.web").joinpath("chapters.toml")
-CHAPTERS: dict[str, Record] = {
-    chapter["problem"]: {"bench": "", "sliders": [], **chapter}
-    for chapter in tomllib.loads(_FILE.read_text(encoding="utf-8"))["chapter"]
-}
-CONTENTS = [{"name": k, "part": c["part"], "title": c["title"]} for k, c in CHAPTERS.items()]
+def _read_chapters() -> dict[str, Record]:
+    """The chapters by problem, in the order of the checker's problems, which numbers them.
+
+    bench: settings of the sliders that show it. sliders: those of the chapter's own figure.
+    """
+    text = files("wherefrom.web").joinpath("chapters.toml").read_text(encoding="utf-8")
+    written = {chapter.pop("problem"): chapter for chapter in tomllib.loads(text)["chapter"]}
+    return {
+        name: {"number": number, "bench": "", "sliders": [], **written[name]}
+        for number, name in enumerate(PROBLEMS, start=1)
+    }
+
+
+CHAPTERS = _read_chapters()
+CONTENTS = [{"name": k, "number": c["number"], "title": c["title"]} for k, c in CHAPTERS.items()]
 
 
 @html_and_json(router, "/workbench", "workbench.html")
-async def workbench(request: Request, setting: Annotated[Setting, Query()]) -> Record:
+async def workbench(site: TheSite, setting: Annotated[Setting, Query()]) -> Record:
     """The weights under noisy keys: for one length of the key, by exact law, and by trials."""
     setting = setting.fitted()
     return {
         "setting": setting.model_dump(),
-        "result": await site_of(request).computing.run(work_out, setting),
+        "result": await site.computing.run(work_out, setting, seconds=WORK_SECONDS),
         "next_length": draw_length(setting.stretch, setting.seed + 1),
         "designs": DESIGNS,
         "chapters": CONTENTS,
@@ -90,8 +99,8 @@ def work_out(setting: Setting) -> dict[str, Any]:
 
     chosen = setting.model_dump(include={"n", "beta", "alpha", "stretch", "heads"})
     built, law = law_of_design(setting.design, **chosen)
-    count = MOST_LOGITS // (setting.n * setting.heads)
-    count = max(FEWEST, min(MOST, count - count % 2))
+    count = MAX_LOGITS // (setting.n * setting.heads)
+    count = max(MIN_TRIALS, min(MAX_TRIALS, count - count % 2))
     trials = simulate(law, count=count, rng=np.random.default_rng(setting.seed))
     agreement = compare(law, trials)
     figure = law_and_trials(("", BLUE, law, trials)).update_layout(height=340)
@@ -155,6 +164,7 @@ def draw_length(stretch: float, seed: int) -> float:
 
 @html_and_json(router, "/workbench/{name}", "chapter.html", typed="formulas")
 async def chapter(
+    site: TheSite,
     request: Request,
     name: Annotated[str, Path(max_length=60, description="the problem's name")],
     formulas: Annotated[
@@ -167,17 +177,17 @@ async def chapter(
         raise HTTPException(404)
     record, names = CHAPTERS[name], [None, *CHAPTERS, None]
     index = names.index(name)
-    shown = {key: value for key, value in record.items() if key not in ("problem", "sliders")}
+    shown = {key: value for key, value in record.items() if key != "sliders"}
     forms = PROBLEMS[name].forms
     alone = {form[0] for form in forms if len(form) == 1}  # several of these need no mention
     listed = [form for form in forms if len(form) == 1 or not alone.issuperset(form)]
     write = " or ".join(" and ".join(form) for form in listed)
     verdict = drawing = None
-    computing = site_of(request).computing
     if formulas is not None:
-        verdict = await computing.run(_check, name, formulas)
+        verdict = await site.computing.run(check_formulas, name, formulas, seconds=WORK_SECONDS)
     if record["sliders"]:
-        drawing = await computing.run(_draw, name, dict(request.query_params))
+        query, written = dict(request.query_params), verdict["read_as"] if verdict else {}
+        drawing = await site.computing.run(draw_chapter, name, query, written, seconds=WORK_SECONDS)
     return {
         "chapter": {"name": name, "write": write, **shown},
         "problem": PROBLEMS[name].to_dict(),
@@ -190,10 +200,10 @@ async def chapter(
     }
 
 
-def _draw(name: str, query: dict[str, str]) -> Record:
-    """The chapter's figure, with its sliders set by the query or at their start."""
+def draw_chapter(name: str, query: dict[str, str], written: dict[str, str]) -> Record:
+    """The chapter's figure: of the keys that were written, or else by the sliders in the query."""
     from wherefrom.report.figures import as_record
-    from wherefrom.report.workbench_figures import DRAWINGS
+    from wherefrom.report.workbench_figures import DRAWINGS, draw_keys
 
     sliders = []
     for slider in CHAPTERS[name]["sliders"]:
@@ -205,14 +215,33 @@ def _draw(name: str, query: dict[str, str]) -> Record:
             between = f"between {slider['least']} and {slider['most']}"
             raise UserError(f"{slider['name']} must be a number {between}.")
         sliders.append({**slider, "value": value})
-    sentence, figure = DRAWINGS[name](**{s["name"]: s["value"] for s in sliders})
+    keys = read_plane_keys(written.get("K", ""))
+    if keys is not None:
+        sentence, figure = draw_keys(keys)
+        sentence = f"Your keys. {sentence} The sliders draw an example instead."
+    else:
+        sentence, figure = DRAWINGS[name](**{s["name"]: s["value"] for s in sliders})
+        if "K" in written:
+            sentence = f"Only keys with two entries are drawn; these are an example. {sentence}"
     figure.update_layout(height=360)
     return {"sliders": sliders, "sentence": sentence, "figure": as_record(figure)}
 
 
-def _check(name: str, formulas: str) -> Record:
-    from wherefrom.attention.checker import check
+def read_plane_keys(written: str) -> np.ndarray | None:
+    """Keys with two entries, such as [[1, 0], [1/2, 3]], as numbers; None for any others."""
+    keys = []
+    try:
+        for row in re.findall(r"\[([^\[\]]*)\]", written):
+            fractions = [entry.partition("/") for entry in row.split(",")]
+            keys.append([float(above) / float(below or 1) for above, _, below in fractions])
+    except (ValueError, ZeroDivisionError):
+        return None
+    is_plane = len(keys) > 1 and all(len(key) == 2 for key in keys)
+    return np.array(keys) if is_plane and np.isfinite(keys).all() else None
 
+
+def check_formulas(name: str, formulas: str) -> Record:
+    """The checker's verdict on what was written."""
     if not formulas.strip():
         raise UserError("write a formula first, as in the example below the box.")
     return check(name, formulas).to_dict()

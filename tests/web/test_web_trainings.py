@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import html
 import os
 import signal
@@ -9,19 +10,20 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
-from web_samples import PAGE, kill_trainings, open_client, start_server
+from web_samples import PAGE, open_client, start_server, stop_trainings
 
 from wherefrom.errors import UserError
 from wherefrom.storage import read_json, write_json
-from wherefrom.web.jobs import TrainingRequest, Trainings
 from wherefrom.web.runs import RunIndex
+from wherefrom.web.trainings import TrainingRequest, Trainings
 
-FORM = {"minutes": "5", "people": "60", "size": "tiny", "recipe": "pointed", "seed": "3"}
+FORM = {"minutes": "5", "people": "60", "size": "tiny", "seed": "3"}
 LONG = 60.0  # seconds; it takes a fraction of one, and without a signal for ever
 
 
@@ -34,12 +36,12 @@ def wait_for(what, seconds=120):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder for new runs; whatever still trains there at the end is killed."""
+    """A folder for new runs; whatever still trains there at the end is stopped."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     runs = tmp_path / "runs"
     runs.mkdir()
     yield runs
-    kill_trainings(runs)
+    stop_trainings(runs)
 
 
 def test_a_training_outlives_the_page_grows_is_stopped_and_goes_on(
@@ -106,40 +108,83 @@ def test_what_cannot_be_trained_is_not_started(folder, change, word):
     assert list(folder.iterdir()) == []
 
 
-def test_files_of_trainings_are_not_trusted(folder):
-    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    kept = folder / ".wherefrom"
-    kept.mkdir()
-    record = {
-        "request": {"name": "x"}, "pid": bystander.pid, "since": 0.0, "command": [],
-    }  # fmt: skip
-    write_json(kept / "x.json", record)  # the number was given to another process
-    (kept / "a.json").write_text("{")
-    (kept / "b.json").write_text("[]")
-    write_json(kept / "c.json", {**record, "request": {"name": "c", "minutes": "--help"}})
-    write_json(kept / "d.json", {**record, "request": {"name": "d", "recipe": "/etc/passwd"}})
-    try:
-        trainings = Trainings(RunIndex(folder))
-        assert [state["name"] for state in trainings.all()] == ["d", "x"]
-        for name in ("x", "nothing", "../x", "a/b", ".x", "x\0"):
-            with pytest.raises(UserError, match="no training"):
-                trainings.stop(name)
-        with pytest.raises(UserError, match="not started from this page"):
-            trainings.resume("c")
-        with pytest.raises(UserError, match="no recipe"):
-            trainings.resume("d")
-        assert bystander.poll() is None
-    finally:
-        bystander.kill()
-        bystander.wait()
+@pytest.fixture
+def bystander():
+    """A process that has nothing to do with the page."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def forge_record(folder, name="x", **change):
+    """A record of a training that no page has started."""
+    (folder / ".wherefrom").mkdir(exist_ok=True)
+    record = {"request": {"name": name}, "pid": 0, "since": 0.0, "command": [], **change}
+    write_json(folder / ".wherefrom" / f"{name}.json", record)
+
+
+def test_a_forged_record_signals_nobody(folder, bystander):
+    """It had the number of any process, and a lock on its log made it look like a training."""
+    forge_record(folder, pid=bystander.pid)
+    client = open_client(folder)
+    with open(folder / ".wherefrom" / "x.log", "wb") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        reply = client.post("/runs/stop.json", data={"name": "x"})
+        assert reply.status_code == 200
+        assert reply.json()["training"]["stopping"]
+        assert client.get("/runs", headers=PAGE).status_code == 200
+    time.sleep(1.0)
+    assert bystander.poll() is None
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "null", "[" * 100_000, '{"request": 1e999}'])
+def test_a_record_that_is_broken_is_passed_over(folder, content):
+    forge_record(folder)
+    (folder / ".wherefrom" / "y.json").write_text(content)
+    reply = open_client(folder).get("/runs.json")
+    assert [training["name"] for training in reply.json()["trainings"]] == ["x"]
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(folder):
+    forge_record(folder)
+    (folder / "run").mkdir()
+    for name in (".wherefrom/x.log", ".wherefrom/y.json", "run/run.json", "run/metrics.jsonl"):
+        os.mkfifo(folder / name)
+    client = open_client(folder)
+    with ThreadPoolExecutor(1) as apart:
+        for path in ("/runs.json", "/run.json?name=run", "/report.json?run=run"):
+            assert apart.submit(client.get, path).result(LONG).status_code == 200
+
+
+def test_the_log_of_a_training_is_not_written_through_a_link(folder):
+    forge_record(folder)
+    outside = folder.parent / "mine.txt"
+    outside.write_text("words")
+    (folder / ".wherefrom" / "x.log").symlink_to(outside)
+    reply = open_client(folder).post("/runs/resume.json", data={"name": "x"})
+    assert reply.status_code == 200
+    assert outside.read_text() == "words"
+
+
+def test_what_a_record_asks_for_is_checked_again(folder):
+    forge_record(folder, "c", request={"name": "c", "minutes": "--help"})
+    forge_record(folder, "d", request={"name": "d", "recipe": "/etc/passwd"})
+    trainings = Trainings(RunIndex(folder))
+    for name in ("d", "nothing", "../x", "a/b", ".x", "x\0"):
+        with pytest.raises(UserError, match="no training"):
+            trainings.stop(name)
+    with pytest.raises(UserError, match="not started from this page"):
+        trainings.resume("c")
+    with pytest.raises(UserError, match="no recipe"):
+        trainings.resume("d")
 
 
 def test_the_command_has_each_field_as_its_own_word(folder):
     request = TrainingRequest(name="x", minutes=0.5, variant="llama", size="tiny", people=100)
-    assert Trainings(RunIndex(folder)).compose(request) == [
-        "study", "--people", "100", "--out", str(folder / "x"), "--recipe", "pointed",
-        "--seed", "0", "--minutes", "0.5", "--variant", "llama", "--size", "tiny",
-    ]  # fmt: skip
+    words = "study --people 100 --out OUT --seed 0 --variant llama --size tiny --minutes 0.5"
+    expected = words.replace("OUT", str(folder / "x")).split()
+    assert Trainings(RunIndex(folder)).compose(request) == expected
 
 
 NAMES = [f"Ann {name}" for name in ("Moe", "Lee", "Ray", "Fox", "Day", "Poe")]
@@ -150,12 +195,15 @@ ASKED = "".join(f"What was the trade of {name}?\tbaker\n" for name in NAMES).enc
     ("files", "fields", "note"),
     [
         ({"t.txt": "".join(f"{n}. {n} was a baker.\n" for n in NAMES)}, {}, "at least 5 of each"),
-        ({"t.csv": "who,story\n" + "".join(f"{n},{n} was a baker\n" for n in NAMES)},
-         {"subject_field": "who", "text_field": "story"}, 'the subject from "who"'),
+        (
+            {"t.csv": "who,story\n" + "".join(f"{n},{n} was a baker\n" for n in NAMES)},
+            {"subject_field": "who", "text_field": "story"},
+            'the subject from "who"',
+        ),
         ({f"{n}.md": f"# {n}\nShe was a baker." for n in NAMES}, {}, "folder of 6 files"),
     ],
     ids=["lines", "csv", "folder"],
-)  # fmt: skip
+)
 def test_an_uploaded_text_is_understood_before_it_is_trained_on(folder, files, fields, note):
     client = open_client(folder)
     sent = [("corpus", item) for item in files.items()] + [("train", ("q.tsv", ASKED))]
@@ -188,6 +236,56 @@ def test_nothing_stays_of_a_text_that_is_refused(folder, name, text, word):
     assert str(folder) not in reply.json()["error"]
     assert not list(folder.rglob("*.tsv"))
     assert client.get("/text.json", params={"name": name}).status_code == 400
+
+
+def upload(client, files, name="mine"):
+    sent = [("corpus", file) for file in files] + [("train", ("q.tsv", ASKED))]
+    return client.post("/runs/text.json", data={"name": name}, files=sent)
+
+
+def test_files_of_one_name_in_two_folders_are_both_kept(folder):
+    pages = [f"# {name}\n{name} was a baker.".encode() for name in NAMES]
+    places = ["1/a.txt", "2/a.txt", "3/a.txt", "4/x/a.txt", "4\\y\\a.txt", "b.txt"]
+    files = list(zip(places, pages, strict=True))
+    reply = upload(open_client(folder), files)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["documents"] == len(NAMES)
+    kept = sorted((folder / ".wherefrom" / "texts" / "mine" / "corpus").rglob("*.txt"))
+    assert [path.read_bytes() for path in kept] == pages
+
+
+@pytest.mark.parametrize(
+    ("names", "word"),
+    [
+        (("a.txt", "a.txt"), "rename one"),
+        (("x/A.txt", "x/a.txt"), "rename one"),
+        (("caf\u00e9.txt", "cafe\u0301.txt"), "rename one"),
+        (("a.txt", "a.txt/b.txt"), "both a file and a folder"),
+        (("a.txt", f"{'b' * 300}.txt"), "shorter name"),
+        (("a.txt", "é" * 120 + ".txt"), "shorter name"),
+        (("a.txt", f"{'c' * 300}/b.txt"), "shorter name"),
+        (("a.txt", "../b.txt"), "plain name"),
+        (("a.txt", ".b.txt"), "plain name"),
+        (("a.txt", "/".join("x" * 40)), "cannot be kept"),
+        (("a.txt", "/"), "cannot be kept"),
+    ],
+)
+def test_files_whose_names_cannot_be_kept_are_refused_with_a_sentence(folder, names, word):
+    client = open_client(folder)
+    assert upload(client, [("old.txt", b"x")]).status_code == 400
+    reply = upload(client, [(name, f"# {name}\nwords".encode()) for name in names])
+    assert reply.status_code == 400, reply.text
+    assert word in reply.json()["error"]
+    assert not list(folder.rglob("*.t*"))
+
+
+@pytest.mark.parametrize("content", ["[]", "null", "[" * 100_000, '{"template": [[]]}'])
+def test_options_of_an_upload_that_somebody_broke_are_no_failure_of_ours(folder, content):
+    client = open_client(folder)
+    text = "".join(f"{name}. {name} was a baker.\n" for name in NAMES).encode()
+    assert upload(client, [("t.txt", text)]).status_code == 200
+    (folder / ".wherefrom" / "texts" / "mine" / "options.json").write_text(content)
+    assert client.get("/text.json", params={"name": "mine"}).status_code < 500
 
 
 def end(server, sent):

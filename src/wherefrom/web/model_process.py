@@ -1,0 +1,149 @@
+"""What the process of a loaded run does: open the run, answer, trace, look inside.
+
+The page calls these functions by way of workers.py; see models.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from math import exp
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wherefrom.corpus.questions import find_subject_in
+from wherefrom.corpus.tokenizer import MASK_CHARACTER
+from wherefrom.errors import UserError
+from wherefrom.web.runs import Record
+
+if TYPE_CHECKING:
+    from wherefrom.provenance.ask import AskedRow, Asker
+    from wherefrom.provenance.attribution.trace import Tracer
+
+MAX_MAP_TOKENS = 80  # beyond this a map is too fine to see
+READABLE = str.maketrans({MASK_CHARACTER: "▮", " ": "␣", "\n": "⏎"})
+
+
+@lru_cache(1)
+def _open_run(folder: Path) -> Asker:
+    """The run of this process, which is opened at its first call."""
+    import torch
+
+    from wherefrom.audit.runs import open_asker
+
+    torch.set_num_threads(1)  # several processes with more threads would compete
+    return open_asker(folder)
+
+
+@lru_cache(1)
+def _open_tracer(folder: Path) -> Tracer:
+    import torch
+
+    from wherefrom.provenance.attribution.trace import Tracer
+    from wherefrom.training.run_folder import load_run
+
+    torch.set_num_threads(1)
+    return Tracer(load_run(folder))
+
+
+def describe_run(folder: Path) -> Record:
+    """What the page shows of a run before a question is asked."""
+    from wherefrom.corpus.subjects import read_subjects
+    from wherefrom.training.run_folder import AUDIT
+
+    asker = _open_run(folder)
+    questions: dict[str, list[str]] = {}
+    with suppress(UserError):  # without names, everything can still be asked
+        for row in read_subjects(folder):
+            if row.role == "judged":
+                questions.setdefault(row.subject, []).append(row.question)
+    return {
+        "templates": list(asker.run.templates),
+        "is_audit": asker.run.info.get("kind") == AUDIT,
+        "notes": list(asker.notes),
+        "has_text": asker.evidence is not None,
+        "questions": questions,
+    }
+
+
+def answer_rows(folder: Path, rows: Sequence[AskedRow]) -> list[Record]:
+    """Verdicts as dictionaries, with their sentence and the lines about names that look alike."""
+    keys = ("line", "text", "subject")
+    return [
+        {
+            **verdict.to_dict(),
+            "sentence": verdict.error or verdict.sentence(),
+            "similar": [{key: getattr(line, key) for key in keys} for line in verdict.similar],
+        }
+        for verdict in _open_run(folder).ask_rows(rows)
+    ]
+
+
+def trace_answer(folder: Path, question: str) -> Record:
+    """As `wherefrom trace --json` prints it."""
+    return _open_tracer(folder).trace(question)
+
+
+def label_tokens(tokens: Sequence[str | None]) -> list[str]:
+    """Tokens as they can be read: the blank, the mask and the end of a line as signs."""
+    return [(token or "").translate(READABLE) or "∅" for token in tokens]
+
+
+def view_heads(folder: Path, question: str, layer: int | None, head: int | None) -> Record:
+    """What a run does with the question: answer, heads, layers, and the whole map of one head."""
+    from wherefrom.provenance.attribution.twins import logit_lens
+    from wherefrom.recall.decode import answer_all
+    from wherefrom.recall.inside import look_inside
+
+    asker = _open_run(folder)
+    run = asker.run
+    question, _ = asker.understand(" ".join(question.split()))
+    subject = find_subject_in(run.templates, question)
+    view = look_inside(run.model, run.tokens, question, subject)
+    if len(view.tokens) > MAX_MAP_TOKENS:
+        raise UserError(
+            f"this question has {len(view.tokens)} tokens, and a map of more than "
+            f"{MAX_MAP_TOKENS} is too fine to see; ask a shorter one."
+        )
+    (answer,) = answer_all(run.model, run.tokens, [question])
+    lens = logit_lens(run, question, answer.text)
+    lens["tokens"] = label_tokens(lens["tokens"])
+    for row in lens["layers"]:
+        row["says"] = label_tokens(row["says"])
+    places = {(one.layer, one.head) for one in view.heads}
+    return {
+        "question": question,
+        "answer": answer.text,
+        "probability": float(f"{exp(min(0.0, answer.log_probability)):.4g}"),
+        "subject": subject,
+        "variant": run.model.config.variant,
+        "lens": lens,
+        "tokens": label_tokens(view.tokens),
+        "name": list(view.name),
+        "heads": [one.to_dict() for one in view.heads],
+        "layers": 1 + max(layer for layer, _ in places),
+        "heads_a_layer": 1 + max(head for _, head in places),
+        "map": _map_of_head(view, layer, head),
+    }
+
+
+def _map_of_head(view: Any, layer: int | None, head: int | None) -> Record:
+    """The map of the head that was asked for, or else of the one that looks at the name most."""
+    best = max(view.heads, key=lambda one: one.mass_on_name or 0.0)
+    shown = (best.layer if layer is None else layer, best.head if head is None else head)
+    if shown not in {(one.layer, one.head) for one in view.heads}:
+        shown = (best.layer, best.head)
+    weights = view.maps[shown[0]][shown[1]]
+    labels = label_tokens(view.tokens)
+    rows, columns = (  # a learned basis has no tokens
+        labels if count == len(labels) else [f"latent {i}" for i in range(count)]
+        for count in weights.shape
+    )
+    return {
+        "layer": shown[0],
+        "head": shown[1],
+        "rows": rows,
+        "columns": columns,
+        "weights": weights.round(4).tolist(),
+    }
