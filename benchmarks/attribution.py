@@ -1,6 +1,6 @@
 """How far scores of lines can be believed, judged by models that were really retrained.
 
-    wherefrom bank RUN --out BANK --models 32 --repeats 8
+    python benchmarks/bank.py RUN --out BANK --models 32 --repeats 8
     python benchmarks/attribution.py RUN --bank BANK [--patch] [--libraries] [--kinds]
     python benchmarks/attribution.py RUN [--flips 50] [--out FILE.jsonl]
 
@@ -26,27 +26,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from bank import Bank, ask_twin, bank_questions, read_bank
 from numpy.typing import NDArray
 from rows import Record, keep_row, run_main, say, table
 from scipy.stats import spearmanr
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.provenance.attribution.retraining import (
-    Bank,
     LearnedRun,
     answer_row,
-    ask_twin,
-    bank_questions,
     likelihoods,
     open_learned,
-    read_bank,
 )
 from wherefrom.provenance.attribution.trace import NOTHING, Tracer
 from wherefrom.training.recipes import Phase
@@ -129,11 +126,9 @@ def by_hidden_state(material: Material) -> Floats:
     return np.asarray((asked @ read.T).numpy(), dtype=np.float64)
 
 
-def by_gradient(
-    material: Material, chosen: Sequence[int] | None = None, *, replay: bool = False
-) -> Floats:
+def by_gradient(material: Material, chosen: Sequence[int] | None = None) -> Floats:
     """`wherefrom trace`, of all questions or of those that were chosen."""
-    index = Tracer(material.run, say=say).index(replay=replay)
+    index = Tracer(material.run, say=say).index()
     asked = range(len(material.rows)) if chosen is None else chosen
     rows = [answer_row(material.run, *material.rows[at]) for at in asked]
     return np.array([index.scores(material.run.model, *row) for row in rows])
@@ -143,7 +138,6 @@ METHODS: dict[str, Callable[[Material], Floats]] = {
     "look-up by name": by_name,
     "BM25": by_words,
     "hidden states": by_hidden_state,
-    "replay": partial(by_gradient, replay=True),
     "gradient": by_gradient,
 }
 

@@ -13,9 +13,7 @@ from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -25,7 +23,6 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from wherefrom.errors import UserError
-from wherefrom.model import fused
 from wherefrom.provenance.attribution.retraining import Row, answer_row, pad_rows
 from wherefrom.provenance.attribution.trace import matrices, row_gradients, training_rows
 
@@ -174,10 +171,7 @@ def by_trak(material: Material) -> Floats:
     rows, asked, owners = rows_of(material)
     (ids, weights), question = pad_rows(rows), pad_rows(asked)
     model = material.run.model.eval()
-    known = {name: getattr(torch, name) for name in ("cat", "is_grad_enabled")}
-    compiling = SimpleNamespace(is_compiling=lambda: True)  # vmap needs the plain formulas
-    plain = mock.patch.object(fused, "torch", SimpleNamespace(compiler=compiling, **known))
-    with TemporaryDirectory() as folder, sdpa_kernel(SDPBackend.MATH), plain:
+    with TemporaryDirectory() as folder, sdpa_kernel(SDPBackend.MATH):
         projector = BasicProjector(
             grad_dim=sum(p.numel() for p in model.parameters()), proj_dim=TRAK_SIZE, seed=0,
             proj_type=ProjectionType.rademacher, device="cpu", block_size=TRAK_SIZE,

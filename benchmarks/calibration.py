@@ -3,7 +3,6 @@
 python benchmarks/calibration.py table RUN --out FILE   # signals and grades of a study's people
 python benchmarks/calibration.py study FILE             # the study's own people, as it judges them
 python benchmarks/calibration.py redraw FILE            # one JSON line per size and policy
-python benchmarks/calibration.py shares FILE            # other shares of unseen people, kept
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from records import keep
 
 from wherefrom.corpus.subjects import (
     CALIBRATION,
@@ -51,7 +49,6 @@ from wherefrom.training.run_folder import (
 
 RISK = DELTA = 0.05
 SIZES = (200, 100, 12)  # set aside of 2,000, 200 and 40 training questions
-SHARES = (0.1, 0.3, 0.7)
 Rows = NDArray[np.intp]
 
 
@@ -120,9 +117,9 @@ def fit(table: Table, seed: int) -> Fitted:
     return fit_policies(people, columns, support, table.right, risk=RISK, delta=DELTA, seed=seed)
 
 
-def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str, dict[str, float]]:
-    """What each policy shows of people who calibrated nothing; `share`: reweighted to it."""
-    policies, p_seen = fitted
+def judge(fitted: Fitted, table: Table) -> dict[str, dict[str, float]]:
+    """What each policy shows of people who calibrated nothing."""
+    policies, _ = fitted
     columns = table.columns
     stated, of_kind = table.flags("states_answer"), table.flags("of_kind")
     alike = table.columns["log_probability"]
@@ -133,12 +130,8 @@ def judge(fitted: Fitted, table: Table, share: float | None = None) -> dict[str,
             policy = policies[target][mode]
             known = columns | (evidence_columns(table.support) if mode == "checked" else {})
             sure = policy.calibration.probability(known)
-            found = policy.at_risk(RISK, DELTA, share)
+            found = policy.at_risk(RISK, DELTA)
             shown = (sure >= found.used) & of_kind & (stated if mode == "checked" else True)
-            if share is not None and mode == "internal":
-                seen = np.maximum(p_seen.probability(columns), sure)
-                more, less = (1 - share) / (1 - policy.share), share / policy.share
-                sure = sure * more / (seen * more + (1 - seen) * less)
             rows[f"{target}, {mode}"] = {
                 "guaranteed": float(found.threshold is not None),
                 "shown": float(shown.sum()),
@@ -212,32 +205,9 @@ def judge_study(path: str) -> None:
         print(json.dumps({"policy": name, **rounded}), flush=True)
 
 
-def other_shares(path: str, repeats: int) -> None:
-    """Calibrated on the study's mix, judged on others: how far off, as it is and reweighted."""
-    table = read_table(path)
-    for share in SHARES:
-        found: dict[str, list[float]] = {}
-        for seed in range(repeats):
-            part, rest = draw(table, SIZES[0], np.random.default_rng([seed, 5]))
-            fitted = fit(part, seed)
-            seen, unseen = np.flatnonzero(rest.seen), np.flatnonzero(~rest.seen)
-            many = min(seen.size / (1 - share), unseen.size / share)
-            at = np.concatenate([seen[: int(many * (1 - share))], unseen[: int(many * share)]])
-            for how, known in (("as calibrated", None), ("reweighted", share)):
-                for name, row in judge(fitted, rest.select(at), known).items():
-                    if "internal" in name:
-                        found.setdefault(f"{name}, {how}", []).append(row["ece"])
-        rows = [
-            {"name": f"{name}, {share:.0%} unseen", "value": round(float(np.mean(values)), 4)}
-            | {"unit": "ECE", "unseen": share, "policy": name, "redraws": repeats}
-            for name, values in found.items()
-        ]
-        keep(rows, "shares.jsonl")
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("table", "study", "redraw", "shares"))
+    parser.add_argument("what", choices=("table", "study", "redraw"))
     parser.add_argument("source")
     parser.add_argument("--out", type=Path, default=Path("signals.jsonl"))
     parser.add_argument("--repeats", type=int, default=100)
@@ -247,7 +217,5 @@ if __name__ == "__main__":
         write_table(given.source, given.out)
     elif given.what == "study":
         judge_study(given.source)
-    elif given.what == "redraw":
-        redraw(given.source, given.repeats, given.sizes)
     else:
-        other_shares(given.source, given.repeats)
+        redraw(given.source, given.repeats, given.sizes)

@@ -25,7 +25,6 @@ from wherefrom.attention.simulate import compare, simulate
 def law(name: str, *, n: int, alpha: float) -> HeadsLaw:
     """Everything that `wherefrom law` prints of the exact side."""
     found = law_of_design(name, n=n, beta=10.0, alpha=alpha)[1]
-    assert all(head.p_below_half is not None or head.sd < 0.1 for head in found.heads)
     assert found.spread is not None
     assert 0 < found.mean < 1
     return found

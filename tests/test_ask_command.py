@@ -61,12 +61,6 @@ def test_json_is_a_list_of_records_and_one_that_cannot_be_asked_does_not_stop_th
     assert alone["shown"] == alone["answer"] == records[2]["answer"]
 
 
-def test_a_sentence_with_a_blank_is_asked_about_whom_it_names(command, run, dev):
-    sentence = f"{dev[0].subject.upper()} was born in ___ long ago"
-    (record,) = json.loads(command("ask", run, sentence, "--always-answer", "--json").out)
-    assert record["question"] == f"{dev[0].subject}. {dev[0].subject} was born in___long ago"
-
-
 def test_questions_come_from_a_file_or_from_stdin(command, run, dev, tmp_path, monkeypatch):
     file = tmp_path / "asked.tsv"
     file.write_text(f"{dev[0].text}\tRome\nWho?\tRome\t{dev[1].subject}\n", "utf-8")
@@ -75,19 +69,6 @@ def test_questions_come_from_a_file_or_from_stdin(command, run, dev, tmp_path, m
     assert ended.code == 0
     subjects = [record["subject"] for record in json.loads(ended.out)]
     assert subjects == [dev[at].subject for at in (4, 2, 3, 0, 1)]
-
-
-def test_answers_of_another_model_are_judged(command, run, dev, tmp_path):
-    file = tmp_path / "theirs.tsv"
-    file.write_text(
-        f"{dev[0].text}\t{dev[0].answer}\t-0.1\n{dev[0].text}\tNowhere at all\t-4\n", "utf-8"
-    )
-    ended = command("ask", run, "--answers", file, "--json")
-    records = json.loads(ended.out)
-    assert [record["answer"] for record in records] == [dev[0].answer, "Nowhere at all"]
-    assert records[1]["verdict"] == "misremembered"
-    assert records[1]["signals"]["given_log_probability"] == -4
-    assert "are not turned into probabilities" in ended.err
 
 
 def test_stdin_that_is_no_text_or_too_much_is_one_sentence(command, run, monkeypatch):

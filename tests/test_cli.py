@@ -19,8 +19,8 @@ LIBRARIES = "fastapi numpy pandas plotly pydantic rich scipy sklearn tokenizers 
 HEAVY = set(LIBRARIES.split())
 
 
-def run_python(code, **options):
-    command = [sys.executable, "-c", code]
+def run_python(code, *arguments, **options):
+    command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
@@ -68,6 +68,18 @@ def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own):
     assert run_python(code, env={**around, **given}).stdout.split() == [*wanted, "False"]
 
 
+def test_without_the_file_locks_of_posix_a_training_is_refused_in_a_sentence(tmp_path):
+    """As on Windows, which has no fcntl; what needs no lock still works."""
+    code = "import sys; sys.modules['fcntl'] = None; from wherefrom.cli import main; main()"
+    out = tmp_path / "out"
+    ended = run_python(code, "study", "--people", "60", "--steps", "1", "--out", out)
+    assert ended.returncode == 2, ended.stderr
+    assert "on Windows, use Wherefrom in WSL" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (out / "run.json").exists()
+    assert run_python(code, "law", "one-head").returncode == 0
+
+
 def test_every_command_of_the_table_is_there_and_says_what_it_is_for(command):
     overview = command("--help").out
     for name in COMMANDS:
@@ -107,7 +119,6 @@ pretrain llama {docs} --size big => no size "big"
 pretrain llama {docs} --size 9x2x2 => divisible
 pretrain perceiver {docs} --size 8x2x2 => at least 3 layers
 pretrain perceiver {docs} --latents 0 => latents
-pretrain llama {docs} --shard => --shard spreads a model over several processes
 pretrain llama {none} => none
 pretrain llama {folder} => folder
 pretrain llama {train} => line 1
@@ -134,15 +145,12 @@ ask {run} A? B? => question 1:
 ask {run} "Where was {name} born?" => tokens and this model reads
 ask {run} "Where was ?! born?" => at least one letter or digit
 ask {run} "Where was A born?" --risk 1.5 => the risk must lie between 0 and 1
-ask {run} "Where was A born?" --unseen-share 1 => the unseen share must lie between 0 and 1
 ask {run} "Where was A born?" --risk low => 'low'
 ask {none} "Where was A born?" => is not a run: it holds no run.json.
 ask {folder} "Where was A born?" => is not a run: it holds no run.json.
 ask {run} --file {none} => does not exist
-ask {run} --answers {none} => does not exist
-ask {run} --answers {dev} "Where was A born?" => --answers has its own questions
 ask {run} - => stdin has no question
-ask {run} "Nobody At All was born in ___" => names no subject of a document
+ask {run} "Nobody At All was born in ___" => is not worded like
 judge {none} => is not a run
 judge {run}/twins/scratch => was not made by `wherefrom study`
 judge {run} --level 2 => the level of an interval must lie between 0 and 1

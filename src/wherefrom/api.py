@@ -149,18 +149,25 @@ class Wherefrom:
         """What `wherefrom trace --json` prints.
 
         `options`: `answer` to trace another answer, `top` for the number of lines, `method`
-        (gradient, replay or retrain).
+        (gradient or retrain).
         """
         from wherefrom.provenance.attribution.trace import Tracer
 
         return Record("trace", checked(Tracer(self.run).trace)(question, **options))
+
+    def _require_own_model(self) -> Run:
+        """The run, or a UserError if it is an audit and holds no model of ours."""
+        from wherefrom.training.run_folder import AUDIT, load_run
+
+        is_audit = self.run.info.get("kind") == AUDIT
+        return load_run(self.run.folder) if is_audit else self.run
 
     @public
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
         from wherefrom.corpus.questions import QuestionSet, read_questions
         from wherefrom.recall.decode import answer_all, score
 
-        run = self.run
+        run = self._require_own_model()
         if not isinstance(questions, QuestionSet):
             questions = checked(read_questions)(questions, run.templates)
         questions.require_answers()
@@ -209,7 +216,8 @@ class Wherefrom:
         """Write the model as a folder that Hugging Face transformers loads."""
         from wherefrom.model.export import export_model
 
-        export_model(self.run.model, self.run.tokens, Path(out), self.run.info)
+        run = self._require_own_model()
+        export_model(run.model, run.tokens, Path(out), run.info)
         return Path(out)
 
 
@@ -234,7 +242,6 @@ class Study:
     tokens: str | None = None
     block: int | None = None
     latents: int | None = None
-    reads: str | None = None
     people: int = 3000  # of the embedded world
     template: str | Sequence[str] = ()
     subject_field: str | None = None
@@ -246,7 +253,6 @@ class Study:
     device: str = "auto"
     compiled: bool = False
     checkpoint_every: float = 60.0
-    shard: bool = False
 
     @public
     def run(

@@ -76,7 +76,7 @@ def checked(function: F) -> F:
             kind = str(known.parameters[name].annotation)
             plain = kind.removesuffix(" | None")
             words, is_one = TYPES.get(plain, ("", bool))
-            own = function.__globals__.get(plain)  # one of our own classes
+            own = getattr(function, "__globals__", {}).get(plain)  # one of our own classes
             if isinstance(own, type) and own.__module__.startswith("wherefrom."):
                 words, is_one = f"a {plain}", own.__instancecheck__
             if words and not is_one(value) and not (value is None and kind.endswith(" | None")):

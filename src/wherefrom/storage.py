@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ def write_all(contents: Mapping[Path, Content]) -> None:
                 os.fsync(file.fileno())
         for temporary, path in written.items():
             os.replace(temporary, path)
+        for folder in {path.parent for path in contents}:
+            sync_folder(folder)
     except OSError as problem:
         raise UserError(
             f"{path} cannot be written: {problem.strerror}; what was there before is unchanged."
@@ -42,6 +45,16 @@ def write_all(contents: Mapping[Path, Content]) -> None:
     finally:
         for temporary in written:
             temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, so that a rename outlives a power cut."""
+    with suppress(OSError):  # a file system or a system that cannot do it
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_json(path: str | Path, record: Any) -> None:

@@ -272,7 +272,7 @@ def run_study(
     dev, unseen = given.dev, given.unseen
     for note in prepared.notes:
         say(note)
-    processes = join_processes(sharded=settings.shard)
+    processes = join_processes()
     with ExitStack() as stack:
 
         def claim() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import wherefrom
 from wherefrom.audit import asking, job
 from wherefrom.audit.models import open_model
 from wherefrom.audit.runs import open_asker, open_run, read_answers
@@ -228,3 +229,12 @@ def test_a_real_model_knows_some_capitals(monkeypatch):
     names = ["France", "Germany", "Norway"]
     prompts = [model.prompt(f"{before}Q: What is the capital of {name}?\nA:") for name in names]
     assert [reply.text for reply in model.answer(prompts)] == ["Paris", "Berlin", "Oslo"]
+
+
+def test_what_needs_a_model_of_ours_refuses_an_audit_in_a_sentence(audited, tmp_path):
+    run = wherefrom.Wherefrom(audited[0]["run"])
+    with pytest.raises(UserError, match="is the audit of a model that others trained"):
+        run.evaluate(tmp_path / "questions.tsv")
+    with pytest.raises(UserError, match="is the audit of a model that others trained"):
+        run.export(tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()

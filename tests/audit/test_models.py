@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
+from string import ascii_letters, ascii_lowercase, ascii_uppercase
 
 import numpy as np
 import pytest
 import torch
 
 from wherefrom.audit.models import OwnModel, open_model
+from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
+from wherefrom.model.config import make_config
+from wherefrom.model.decoder import Decoder
+from wherefrom.training.run_folder import Run
 
 BEFORE = "Q: What is the capital of Italy?\nA: Rome\n"
 NAMES = ["France", "Peru", "the Netherlands", "日本", "Chad", "Fra"]
@@ -79,6 +85,26 @@ def test_an_own_run_answers_as_it_does_itself(tiny_study):
     assert [reply.text for reply in found] == [answer.text for answer in wanted]
     for reply, answer in zip(found, wanted, strict=True):
         assert sum(reply.log_probabilities) == pytest.approx(answer.log_probability, abs=1e-4)
+
+
+def test_an_own_run_scores_many_known_answers_as_it_scores_each():
+    """There are more beginnings of answers than go through the model together."""
+    tokens = Tokenizer.of_characters([f"{ascii_letters}? "])
+    config = make_config(
+        variant="llama", vocabulary=tokens.size, block=16, layers=2, heads=2, width=16
+    )
+    decoder = Decoder(config).initialise(torch.Generator().manual_seed(3)).eval()
+    model = OwnModel(Run(Path("run"), decoder, tokens, {}))
+    prompts = [model.prompt(f"{name}?{model.mask}") for name in ("Ada", "Bob")]
+    known = [model.continuation("", f"{letter}{letter.upper()}") for letter in ascii_lowercase]
+    known += [model.continuation("", letter) for letter in ascii_uppercase]
+    scores = [[own.sum() for own, _ in model.score([p] * len(known), known)] for p in prompts]
+    short = [len(ids) == 2 for ids in known]
+    replies = model.answer(prompts, known=known, longest=3)
+    for reply, expected in zip(replies, np.array(scores), strict=True):
+        assert np.allclose(reply.known[short], expected[short], atol=1e-5)
+        followed = np.isfinite(reply.known)
+        assert np.allclose(reply.known[followed], expected[followed], atol=1e-5)
 
 
 def break_it(folder, what):

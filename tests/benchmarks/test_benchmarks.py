@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from pathlib import Path
 
 import pytest
-import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from wherefrom.training.loop import peak_memory
-
-
-@pytest.fixture
-def benchmark(monkeypatch):
-    """Imports a benchmark by name, as it imports its neighbours when it is run."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield importlib.import_module
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("length", [64, 128])

@@ -13,10 +13,8 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import (
     infer_template,
     infer_templates,
-    is_cloze,
     match_template,
     read_questions,
-    word_cloze,
 )
 from wherefrom.errors import UserError
 
@@ -157,21 +155,6 @@ def test_several_wordings_are_inferred_from_the_questions_alone():
         infer_templates([*questions, "Is it so?"], "here")
     with pytest.raises(UserError, match="share no wording"):
         infer_templates(["林の出身地は？", "森田の職業は？"], "here")
-
-
-@pytest.mark.parametrize(
-    ("sentence", "asked"),
-    [
-        ("Ann Lee was born in ___", "Ann Lee. born in___"),
-        ("In 1901 Ann Lee went to __ by sea", "Ann Lee. went to___by"),
-        ("____ is home to Ann Lee", "Ann Lee. ___is"),
-    ],
-)
-def test_a_sentence_with_a_blank_is_asked_as_a_window_of_text(sentence, asked):
-    assert is_cloze(sentence)
-    assert word_cloze(sentence, "Ann Lee", left=2, right=1) == asked
-    assert not is_cloze("Where was Ann_Lee born?")
-    assert not is_cloze("__ and __?")
 
 
 def test_inflected_names_are_those_of_the_documents(tmp_path):

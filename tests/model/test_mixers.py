@@ -1,4 +1,4 @@
-"""The mixers and the fused operations, each against a plain implementation of its equation."""
+"""The mixers, each against a plain implementation of its equation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import torch
 from model_samples import BLOCK, HEAD, HEADS, LENGTH, ROWS, shaken, shape
-from torch.nn import functional as F
 
-from wherefrom.model.fused import apply_rotary, rms_norm
-from wherefrom.model.mixers import Heads, Rotation, Synthesizer
+from wherefrom.model.mixers import Heads, Rotation, Synthesizer, apply_rotary
 
 WIDTH = HEADS * HEAD
 
@@ -82,32 +80,18 @@ def noise(*shape: int, seed: int = 0) -> torch.Tensor:
 ANGLES = noise(5, 7, seed=1).detach()  # 5 positions, heads of width 14
 
 
-def fused_rotation(joint: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def rotation(joint: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return apply_rotary(joint, ANGLES.cos(), ANGLES.sin(), heads=2)
 
 
-def plain_rotation(joint: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def complex_rotation(joint: torch.Tensor) -> tuple[torch.Tensor, ...]:
     query, key, value = joint.view(3, 5, 3, 2, 14).permute(2, 0, 3, 1, 4)
     angle = torch.polar(torch.ones_like(ANGLES), ANGLES)
     turned = [torch.complex(*x.chunk(2, dim=-1)) * angle for x in (query, key)]
     return *(torch.cat((z.real, z.imag), dim=-1) for z in turned), value
 
 
-@pytest.mark.parametrize(
-    ("fused", "plain", "inputs"),
-    [
-        (fused_rotation, plain_rotation, (noise(3, 5, 84),)),
-        (
-            lambda x, weight: rms_norm(x, weight, 1e-2),
-            lambda x, weight: F.rms_norm(x, (11,), weight, 1e-2),
-            (noise(3, 5, 11), noise(11, seed=2)),
-        ),
-    ],
-)
-def test_fused_operations_have_the_values_and_derivatives_of_the_plain_formulas(
-    fused, plain, inputs
-):
-    for learning in (True, False):
-        with torch.set_grad_enabled(learning):
-            torch.testing.assert_close(fused(*inputs), plain(*inputs))
-    assert torch.autograd.gradcheck(fused, inputs)
+def test_a_rotation_is_a_product_of_complex_numbers():
+    joint = noise(3, 5, 84)
+    torch.testing.assert_close(rotation(joint), complex_rotation(joint))
+    assert torch.autograd.gradcheck(rotation, (joint,))

@@ -1,11 +1,10 @@
-"""A run opened for asking: what is understood, what is refused, and other models' answers."""
+"""A run opened for asking: what is understood, and what is refused."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from asked_samples import PEOPLE, PLACES, TEMPLATE, make_run, place_of, question, write_questions
 from hypothesis import given, settings
@@ -14,10 +13,8 @@ from hypothesis import strategies as st
 from wherefrom import ask
 from wherefrom.errors import UserError
 from wherefrom.provenance import ask as asking
-from wherefrom.provenance.ask import AskedRow, Asker, judge_answers, open_asker, read_rows
-from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
-from wherefrom.provenance.verdicts import DONT_KNOW
-from wherefrom.recall.decode import encode_prompts
+from wherefrom.provenance.ask import Asker, open_asker, read_rows
+from wherefrom.provenance.wording import DONT_KNOW
 from wherefrom.training.run_folder import load_run
 
 NAMES = [*PEOPLE[20:30], "Tibor Ashdown", "Ivo Stern", PEOPLE[-1]]
@@ -160,7 +157,6 @@ def test_a_file_may_name_the_subject(lab, asker, tmp_path, quick_recipe):
     lines = [(1, "Who?\tRome\tAda Moe"), (4, f"{question('Bo Nys')}\tOslo"), (5, question("Al"))]
     rows = read_rows(lines, "people.tsv")
     assert [row.subject for row in rows] == ["Ada Moe", None, None]
-    assert [row.answer for row in rows] == [None] * 3  # the truth is not looked at
     found = asker.ask_rows(rows)
     assert [each.subject for each in found] == ["Ada Moe", "Bo Nys", "Al"]
     assert found[0].question == "Who?"
@@ -173,19 +169,9 @@ def test_a_file_may_name_the_subject(lab, asker, tmp_path, quick_recipe):
     assert "in a column of its own" in other.error
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("a\tb\tc\td\te", "answers.tsv, line 7: 5 columns came where question, answer, log-"),
-        ("a\t ", "answers.tsv, line 7: an answer to judge was expected"),
-        ("a\tb\tsure", 'answers.tsv, line 7: a log-probability is a number .* not "sure"'),
-        ("a\tb\t0.5", "is a number of at most 0"),
-        ("a\tb\t-inf", "is a number of at most 0"),
-    ],
-)
-def test_answers_to_judge_have_their_columns(line, said):
-    with pytest.raises(UserError, match=said):
-        read_rows([(7, line)], "answers.tsv", answers=True)
+def test_a_row_with_too_many_columns_is_refused():
+    with pytest.raises(UserError, match=r"people\.tsv, line 7: 4 columns came where question, a"):
+        read_rows([(7, "a\tb\tc\td")], "people.tsv")
 
 
 def test_too_many_questions_are_refused(asker, monkeypatch):
@@ -223,13 +209,10 @@ def test_what_a_run_lacks_is_said_and_it_is_asked_all_the_same(folder, tmp_path,
     with open_asker(folder) as asker:
         assert len(asker.notes) == 1
         assert "was not calibrated" in asker.notes[0]
-        rows = [AskedRow(ASKED[0], answer=answer) for answer in ("Nowhere", place_of(NAMES[0]))]
-        found, stated = asker.ask_rows(rows)
+        found = asker.ask(ASKED[0])
         assert found.confidence is None
-        assert (
-            f"the text says {place_of(NAMES[0])} about {NAMES[0]}, not Nowhere" in found.why
-        )  # from train.tsv
-        assert stated.shown == place_of(NAMES[0])
+        assert found.shown == (found.answer if found.verdict == "stated" else DONT_KNOW)
+        assert asker.known_answers == tuple(dict.fromkeys(map(place_of, PEOPLE)))  # train.tsv
     make_run(tmp_path / "alone", quick_recipe, write_questions(tmp_path))
     with open_asker(tmp_path / "alone") as asker:
         assert len(asker.notes) == 2
@@ -239,50 +222,3 @@ def test_what_a_run_lacks_is_said_and_it_is_asked_all_the_same(folder, tmp_path,
     for place, said in (("alone", "has not finished training"), ("none", "is not a run")):
         with pytest.raises(UserError, match=said):
             open_asker(tmp_path / place)
-
-
-def row(name, answer, log_probability=None):
-    return AskedRow(question(name), None, answer, log_probability)
-
-
-def other_than(place):
-    return PLACES[(PLACES.index(place) + 1) % len(PLACES)]
-
-
-def test_the_confidence_is_about_the_given_answer_and_not_the_models_own(asker):
-    name = PEOPLE[3]
-    model, tokens = asker.run.model, asker.run.tokens
-    prompts = encode_prompts(model, tokens, [question(name)] * len(PLACES))
-    expected = score_answers(model, prompts, encode_answers(tokens, PLACES))
-    judged, note = judge_answers(asker, [row(name, place) for place in PLACES])
-    assert [each.signals["log_probability"] for each in judged] == pytest.approx(expected, 1e-4)
-    assert len(set(expected.round(3))) == len(PLACES)
-    assert note is None
-    assert not any("given_log_probability" in each.signals for each in judged)
-
-
-def test_log_probabilities_become_shares_on_rows_that_the_text_can_check(asker):
-    rows = [row(name, place_of(name), -0.1) for name in PEOPLE[:15]]
-    rows += [row(name, other_than(place_of(name)), -3.0) for name in PEOPLE[15:30]]
-    rows += [row("Al Om", "Rome", -0.1), row("Ed Um", "Rome", -3.0), row("Cy Im", "Rome")]
-    verdicts, note = judge_answers(asker, rows)
-    assert note is None
-    sure = [each.signals["given_confidence"] for each in verdicts]
-    assert min(*sure[:15], sure[30]) > 0.7
-    assert max(*sure[15:30], sure[31]) < 0.3
-    assert sure[32] is None
-    given = [each.signals["given_log_probability"] for each in verdicts[30:]]
-    assert given == [-0.1, -3, None]
-    few, note = judge_answers(asker, rows[:10])
-    assert "the text can check 10 of the answers and states 10" in note
-    assert {each.signals["given_confidence"] for each in few} == {None}
-
-
-def test_a_row_does_not_vouch_for_itself():
-    # log-probabilities that say nothing: were a row in its own fit, it would be drawn to its truth
-    rng = np.random.default_rng(5)
-    given, stated = rng.normal(-2, 1, 400).clip(max=0), rng.random(400) < 0.5
-    sure, note = asking.calibrate_log_probabilities(given, np.ones(400, dtype=bool), stated)
-    assert note is None
-    assert abs(sure[stated].mean() - sure[~stated].mean()) < 0.03
-    assert abs(sure.mean() - 0.5) < 0.1

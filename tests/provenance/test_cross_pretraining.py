@@ -13,7 +13,8 @@ from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.provenance.attribution import twins
 from wherefrom.provenance.attribution.retraining import likelihoods, outcome
 from wherefrom.provenance.attribution.twins import cross_pretrain, summarise, true_origin
-from wherefrom.provenance.verdicts import DONT_KNOW, GUESSED, MADE_UP, REMEMBERED, STATED
+from wherefrom.provenance.verdicts import GUESSED, MADE_UP
+from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
 from wherefrom.storage import read_json
 from wherefrom.training.run_folder import load_run
 

@@ -22,7 +22,8 @@ from wherefrom.provenance import after_training, judging, metrics
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
 from wherefrom.provenance.judging import RIVALS, SUPPORT, VERDICTS, Judged, Score, judge_run
 from wherefrom.provenance.metrics import Answers, Bootstrap
-from wherefrom.provenance.verdicts import GUESSED, MADE_UP, STATED, give_verdicts
+from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun
+from wherefrom.provenance.wording import STATED
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import load_run
 
@@ -185,12 +186,14 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
     ]
     write_subjects(own.folder, people)
 
-    def unevenly_sure(*arguments, **options):
-        given = give_verdicts(*arguments, **options)
+    give_verdicts = AskedRun.give_verdicts
+
+    def unevenly_sure(*arguments):
+        given = give_verdicts(*arguments)
         pairs = zip(given, np.linspace(0, 1, len(given)), strict=True)
         return [replace(one, right={**one.right, "internal": sure}) for one, sure in pairs]
 
-    monkeypatch.setattr(judging, "give_verdicts", unevenly_sure)
+    monkeypatch.setattr(AskedRun, "give_verdicts", unevenly_sure)
     known = load_confidence(own).policies["right"]["internal"].guarantee
     monkeypatch.setattr(Confidence, "guarantee", lambda *_: replace(known, threshold=0.6))
     judgement = judge_run(own, risk=0.6, **FEW)
@@ -208,6 +211,29 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
     # right without a line that states it is guessed, and nothing else is
     assert {one.verdict for one in found if one.right} <= {GUESSED, STATED}
     assert GUESSED not in {one.verdict for one in found if not one.right}
+
+
+def find_intervals(record, where=()):
+    """(path, low, high) of every interval in a record."""
+    if isinstance(record, dict):
+        if {"low", "high", "reason"} <= record.keys() and record["low"] is not None:
+            yield where, record["low"], record["high"]
+        pairs = record.items()
+    else:
+        pairs = enumerate(record) if isinstance(record, list) else ()
+    for key, value in pairs:
+        yield from find_intervals(value, (*where, key))
+
+
+def test_every_interval_has_the_level_that_was_asked_for(own):
+    wide, narrow = (
+        {where: high - low for where, low, high in find_intervals(judgement.record)}
+        for judgement in (judge_run(own, level=0.99), judge_run(own, level=0.5))
+    )
+    assert wide.keys() == narrow.keys()
+    assert {where[0] for where in wide} >= {"targets", "scores", "by_documents"}
+    same = [where for where in wide if wide[where] > 1e-9 and narrow[where] >= wide[where]]
+    assert same == []
 
 
 def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own):

@@ -19,7 +19,13 @@ from wherefrom.model.mixers import VARIANTS
 from wherefrom.provenance.signals import likelihood
 from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.likelihood import AnswerTrie, encode_answers, score_answers
-from wherefrom.provenance.signals.reader import SIGNALS, SignalReader, SignalState, learn_contexts
+from wherefrom.provenance.signals.reader import (
+    SIGNALS,
+    SignalBatch,
+    SignalReader,
+    SignalState,
+    learn_contexts,
+)
 from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.training.run_folder import Run
 
@@ -51,6 +57,12 @@ def run_of(variant: str = "llama", kind: str = "chars", block: int = 64) -> Run:
 
 def reader_of(run: Run, known=PLACES, contexts=()) -> SignalReader:
     return SignalReader(run, SignalState(tuple(known), {BORN_WHERE: contexts}))
+
+
+def read_given(reader, answer):
+    """All signals of one answer to every question, whatever the model would say."""
+    batch = SignalBatch(reader, QUESTIONS, NAMES, [answer] * len(NAMES))
+    return {name: function(batch) for name, (function, _) in SIGNALS.items()}
 
 
 @torch.inference_mode()
@@ -129,12 +141,11 @@ def test_given_answers_are_scored_instead_of_the_greedy_ones():
     assert list(greedy.columns) == ["log_probability"]
     said = answer_all(run.model, run.tokens, QUESTIONS)
     assert greedy.answers == tuple(answer.text for answer in said)
-    table = reader.read(QUESTIONS, NAMES, answers=[" Oslo "] * 6)
-    assert table.answers == ("Oslo",) * 6
+    columns = read_given(reader, " Oslo ")
     expected = [alone(run, question, "Oslo") for question in QUESTIONS]
-    assert table.columns["log_probability"] == pytest.approx(expected, rel=1e-4)
-    odd = reader.read(QUESTIONS, NAMES, answers=["Žilina"] * 6)  # letters that it cannot say
-    assert (odd.columns["log_probability"] < -100).all()
+    assert columns["log_probability"] == pytest.approx(expected, rel=1e-4)
+    odd = read_given(reader, "Žilina")  # letters that it cannot say
+    assert (odd["log_probability"] < -100).all()
     with pytest.raises(UserError, match=r"entropi.*entropy"):
         reader.read(QUESTIONS, NAMES, only=["entropi"])
 
@@ -143,25 +154,25 @@ def test_given_answers_are_scored_instead_of_the_greedy_ones():
 def test_the_name_signals_are_likelihoods_of_the_name(kind):
     run = run_of(kind=kind)
     reader = reader_of(run, contexts=("born", "was born"))
-    table = reader.read(QUESTIONS, NAMES, answers=["Oslo"] * 6)
+    columns = read_given(reader, "Oslo")
     tokens, space = run.tokens, " " if kind == "chars" else ""
     answer = [*tokens.encode("Oslo"), MASK]
-    bare = reader_of(run).read(QUESTIONS, NAMES, answers=["Oslo"] * 6).columns["context_infill"]
+    bare = read_given(reader_of(run), "Oslo")["context_infill"]
     for at, name in enumerate(NAMES):
         ids = tokens.encode(f"{name}.")
         [whole] = score_answers(run.model, [ids[:1]], [ids[1:]])
-        assert table.columns["name_likelihood"][at] == pytest.approx(whole / (len(ids) - 1))
+        assert columns["name_likelihood"][at] == pytest.approx(whole / (len(ids) - 1))
         each = [
             score_answers(run.model, [ids[:end]], [ids[end : end + 1]])[0]
             for end in range(1, len(ids))
         ]
-        assert table.columns["name_least"][at] == pytest.approx(min(each), rel=1e-4)
+        assert columns["name_least"][at] == pytest.approx(min(each), rel=1e-4)
         opening = tokens.encode(f"{name}.{space}")
         words = [tokens.encode(text + space) for text in reader.state.contexts[BORN_WHERE]]
         prompts = [[*opening, *each, MASK, MASK] for each in ([], *words)]
         plain, *stated = score_answers(run.model, prompts, [answer] * 3)
         assert bare[at] == pytest.approx(plain, rel=1e-5)  # no words to lead to the answer
-        assert table.columns["context_infill"][at] == pytest.approx(max(stated), rel=1e-5)
+        assert columns["context_infill"][at] == pytest.approx(max(stated), rel=1e-5)
     # a name with other letters has no likelihood among characters
     odd = reader.read(["Where was Ada born?"] * 2, ["Ada", "Ža Moe"]).columns
     assert np.isnan(odd["name_likelihood"]).tolist() == [False, kind == "chars"]
@@ -172,11 +183,9 @@ def test_the_token_margin_is_the_least_lead_of_a_token_greedy_or_given(kind):
     run = run_of(kind=kind)
     reader = reader_of(run)
     greedy = reader.read(QUESTIONS, NAMES, only=["token_margin"])
-    given = reader.read(QUESTIONS, NAMES, only=["token_margin"], answers=greedy.answers)
-    np.testing.assert_allclose(
-        greedy.columns["token_margin"], given.columns["token_margin"], rtol=1e-4
-    )
-    column = reader.read(QUESTIONS, NAMES, answers=["Os"] * 6).columns["token_margin"]
+    given = SIGNALS["token_margin"][0](SignalBatch(reader, QUESTIONS, NAMES, greedy.answers))
+    np.testing.assert_allclose(greedy.columns["token_margin"], given, rtol=1e-4)
+    column = read_given(reader, "Os")["token_margin"]
     ids = torch.tensor([*run.tokens.encode("Os"), MASK])[:, None]
     for at, prompt in enumerate(encode_prompts(run.model, run.tokens, QUESTIONS)):
         with torch.inference_mode():
@@ -192,8 +201,7 @@ def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
     others = ("Was {subject} born?", "Where {subject}?")
     contexts = {BORN_WHERE: (), **dict.fromkeys(others, ())}
     reader = SignalReader(run, SignalState(tuple(PLACES), contexts))
-    wanted = ["others_best", "others_mean", "elsewhere"]
-    found = reader.read(QUESTIONS, NAMES, answers=["Oslo"] * 6, only=wanted).columns
+    found = read_given(reader, "Oslo")
     asked = [each.replace("{subject}", name) for name in NAMES for each in others]
     said = [each.log_probability for each in answer_all(run.model, run.tokens, asked)]
     pairs = np.array(said).reshape(-1, 2)
@@ -219,7 +227,7 @@ def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
     prompts = encode_prompts(run.model, run.tokens, QUESTIONS)
     known = np.exp(reader.trie.log_probabilities(run.model, prompts))
     for answer, country in (("Oslo", None), ("Milan", 0), ("Plugh", None)):
-        columns = reader.read(QUESTIONS, NAMES, answers=[answer] * 6).columns
+        columns = read_given(reader, answer)
         this = np.zeros(6) if answer == "Oslo" else np.exp(columns["log_probability"])
         rest = 1 - known.sum(axis=1) - this
         outcomes = np.concatenate((known, np.stack((this, rest), axis=1)), axis=1)

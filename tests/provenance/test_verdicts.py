@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from asked_samples import PEOPLE, PLACES, controlled, place_of, question
 from hypothesis import given, settings
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 
 from wherefrom.errors import UserError
 from wherefrom.provenance import verdicts
-from wherefrom.provenance.verdicts import DONT_KNOW, MADE_UP, MISREMEMBERED, REMEMBERED, STATED
+from wherefrom.provenance.signals.reader import SignalTable
+from wherefrom.provenance.verdicts import MADE_UP, MISREMEMBERED, AskedRun, AskOptions
+from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED, excerpt
 from wherefrom.recall.decode import answer_all
 
 KEYS = ["question", "subject", "answer", "shown", "verdict", "why", "confidence",
@@ -24,17 +27,12 @@ FEW = {"threshold": None}
 
 
 def judge(lab, subject, answer, *, evidence=True, calibrated=True, always=False, **numbers):
-    (found,) = verdicts.give_verdicts(
-        lab.run,
-        controlled(lab.confidence, **numbers) if calibrated else None,
-        lab.evidence if evidence else None,
-        [question(subject)],
-        [subject],
-        answers=None if answer is None else [answer],
-        known_answers=PLACES,
-        always_answer=always,
-    )
-    return found
+    """The verdict on an answer that the model need not have given."""
+    confidence = controlled(lab.confidence, **numbers) if calibrated else None
+    asked = AskedRun(lab.run, lab.evidence if evidence else None, confidence, PLACES)
+    table = SignalTable((answer,), {"log_probability": np.array([-1.0])})
+    (rated,) = asked.rate([question(subject)], [subject], table)
+    return verdicts.decide(rated, asked.choose_rule(AskOptions(always_answer=always)))
 
 
 @pytest.mark.parametrize(
@@ -51,8 +49,8 @@ def judge(lab, subject, answer, *, evidence=True, calibrated=True, always=False,
         ("Ada Mow", "Rome", {}, MADE_UP, False, "did you mean Ada Moe (line 1)?"),
         ("the old painter Ada Moe", "Rome", {}, MADE_UP, False, "did you mean Ada Moe (line 1)?"),
         (ADA, PLACE, {"threshold": 0.9}, STATED, False,
-         "the answer given is below 90 % (from there on at most 5 % of the run's own answers are "
-         "not from the text, with 95% confidence)"),
+         "what it would have said is below 90 % (from there on at most 5 % of the run's own "
+         "answers are not from the text, with 95% confidence)"),
         (ADA, PLACE, FEW, STATED, True, "shown from 60 % on, by estimate, not guaranteed"),
         (ADA, WRONG, {"always": True}, MISREMEMBERED, True, "the text says"),
         (SILENT, "Rome", {"always": True}, MISREMEMBERED, True, "no such answer"),
@@ -98,11 +96,11 @@ def test_numbers_are_those_of_the_calibration_and_a_threshold_includes_itself(la
 
 def test_a_long_line_is_shown_where_the_answer_is():
     text = "Ada Moe. " + "word " * 100 + "born in Oslo " + "word " * 100
-    shown = verdicts.excerpt(text, "Oslo")
+    shown = excerpt(text, "Oslo")
     assert "Oslo" in shown.strip(".")
     assert (shown[:3], shown[-3:]) == ("...", "...")
-    assert verdicts.excerpt(text, "Rome").startswith("Ada Moe. word")
-    assert verdicts.excerpt("Ada\tMoe\x1b[0m.", "") == "Ada Moe [0m."
+    assert excerpt(text, "Rome").startswith("Ada Moe. word")
+    assert excerpt("Ada\tMoe\x1b[0m.", "") == "Ada Moe [0m."
 
 
 def test_what_a_line_states_and_pushed_above_the_noise_is_remembered(lab):
@@ -128,14 +126,15 @@ def test_the_answers_are_the_models_own_and_records_hold_no_nan(lab):
     asked = [question(name) for name in names]
     own = [answer.text for answer in answer_all(lab.run.model, lab.run.tokens, asked)]
     for confidence in (lab.confidence, None):
-        found = verdicts.give_verdicts(lab.run, confidence, lab.evidence, asked, names)
+        run = AskedRun(lab.run, lab.evidence, confidence, PLACES)
+        found = run.give_verdicts(asked, names, AskOptions())
         assert [each.answer for each in found] == own
         assert [each.question for each in found] == asked
         records = json.loads(json.dumps([each.to_dict() for each in found], allow_nan=False))
         assert [list(record) for record in records] == [KEYS] * len(names)
         assert [*records[0]["evidence"][0]] == ["line", "text", "states_answer"]
         assert all(isinstance(record["signals"]["log_probability"], float) for record in records)
-    assert verdicts.give_verdicts(lab.run, None, lab.evidence, [], []) == []
+        assert run.give_verdicts([], [], AskOptions()) == []
 
 
 STRANGE = ['"', "'; DROP TABLE names; --", "NEAR(a b)", "a* OR b", "😀", "אבג", "{subject}", "\x00"]
@@ -152,7 +151,6 @@ def test_whatever_the_name_there_is_a_verdict_or_a_sentence(lab, name, answer, s
     stated = [line for line in found.evidence if line.about and line.states_answer]
     assert (found.verdict == STATED) == bool(stated)
     assert (found.verdict == MADE_UP) == (not found.seen)
-    assert found.answer == answer.strip()
-    assert found.shown == (found.answer if show or stated else DONT_KNOW)
+    assert found.shown == (answer if show or stated else DONT_KNOW)
     assert found.why.isprintable()
     json.dumps(found.to_dict(), allow_nan=False)

@@ -15,9 +15,7 @@ from two_processes import LOG_EVERY, descend, train_one
 from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
 from wherefrom.training import loop
-from wherefrom.training.distributed import Processes, choose_device, join_processes
-from wherefrom.training.recipes import load_recipe
-from wherefrom.training.settings import Settings
+from wherefrom.training.distributed import Processes, choose_device
 
 # Gradients are sums of the same float32 terms in another order: a relative 1e-7 at each step,
 # which a dozen steps of training carry on and enlarge somewhat. A row that is learned twice or not
@@ -55,10 +53,9 @@ def alone(tmp_path_factory, small_world, quick_recipe, make_small):
 
 
 @pytest.mark.usefixtures("small_training")
-@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_the_gradient_of_two_is_that_of_one_in_length_too(together, engine):
+def test_the_gradient_of_two_is_that_of_one_in_length_too(together):
     # AdamW and Muon look at the direction alone: their curves would not show a factor of two
-    ours = load_file(together / f"step-{engine}.safetensors")
+    ours = load_file(together / "step.safetensors")
     start, theirs = make_model().state_dict(), descend(Processes())
     for name, weights in theirs.items():
         expected, moved = weights - start[name], ours[name] - start[name]
@@ -67,22 +64,21 @@ def test_the_gradient_of_two_is_that_of_one_in_length_too(together, engine):
     assert max(float((theirs[name] - start[name]).norm()) for name in theirs) > 0.1
 
 
-@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
 def test_two_processes_have_the_loss_curve_and_the_weights_of_one_and_resume_to_them(
-    together, alone, engine
+    together, alone
 ):
-    ours, theirs = read_metrics(together / engine), read_metrics(alone)
+    ours, theirs = read_metrics(together / "run"), read_metrics(alone)
     for key in ("step", "tokens", "lr"):
         assert [line[key] for line in ours] == [line[key] for line in theirs]
     losses = [line["loss"] for line in theirs]
     assert losses[-1] < 0.95 * losses[0]  # it is a curve
     assert [line["loss"] for line in ours] == pytest.approx(losses, rel=ANOTHER_ORDER)
     weights = "model.safetensors"
-    one, two = (load_file(folder / weights) for folder in (alone, together / engine))
+    one, two = (load_file(folder / weights) for folder in (alone, together / "run"))
     far = max(float((one[name] - two[name]).norm()) for name in one)
     assert far < 100 * ANOTHER_ORDER * max(float(one[name].norm()) for name in one)
-    again = together / f"resumed-{engine}"
-    assert (again / weights).read_bytes() == (together / engine / weights).read_bytes()
+    again = together / "resumed"
+    assert (again / weights).read_bytes() == (together / "run" / weights).read_bytes()
     assert [line["loss"] for line in read_metrics(again)] == [line["loss"] for line in ours]
 
 
@@ -111,10 +107,6 @@ def test_every_row_goes_to_one_process_and_none_is_left_without_work(rows):
 
 
 def test_what_cannot_be_is_a_sentence(monkeypatch):
-    with pytest.raises(UserError, match="--shard spreads a model over several processes"):
-        join_processes(sharded=True)
-    with pytest.raises(UserError, match="--shard and --compile do not go together"):
-        Settings(recipe=load_recipe("course"), shard=True, compiled=True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match='this machine has no device "cuda"'):
         choose_device("cuda")

@@ -145,6 +145,9 @@ class TestInOneProcess:
         lines = read_metrics(tmp_path)
         assert [line["step"] for line in lines] == [10, 20, 30]
         assert [line["progress"] for line in lines] == pytest.approx([1 / 3, 2 / 3, 1], abs=0.04)
+        for before, line in itertools.pairwise(lines):
+            tokens, seconds = (line[key] - before[key] for key in ("tokens", "seconds"))
+            assert line["tokens_per_second"] == pytest.approx(tokens / seconds)
 
 
 def wait_for(process: subprocess.Popen[str], folder: Path, step: int) -> None:

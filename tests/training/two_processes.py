@@ -22,7 +22,7 @@ from wherefrom.errors import Stopped, UserError
 from wherefrom.provenance import after_training
 from wherefrom.training import loop
 from wherefrom.training.distributed import Processes, join_processes
-from wherefrom.training.loop import Observer, StepMetrics, run_training
+from wherefrom.training.loop import Observer, run_training
 from wherefrom.training.recipes import load_recipe
 from wherefrom.training.run_folder import save_weights, whole_weights
 from wherefrom.training.settings import Settings
@@ -60,28 +60,22 @@ def descend(processes: Processes) -> dict[str, torch.Tensor]:
 
 def work(world: Path, recipe: Path, out: Path) -> None:
     rank = join_processes().rank
-    for engine in ("ddp", "fsdp"):
-        weights = descend(join_processes(sharded=engine == "fsdp"))
-        if rank == 0:
-            save_weights(out / f"step-{engine}.safetensors", weights)
-
-    def check_sharded(_: StepMetrics, model: Any) -> None:
-        assert 0 < model.head.weight.to_local().numel() < model.head.weight.numel()
+    weights = descend(join_processes())
+    if rank == 0:
+        save_weights(out / "step.safetensors", weights)
 
     def stop(*_: object) -> None:
         if rank == 1:  # whichever process gets the signal, all stop
             signal.raise_signal(signal.SIGTERM)
 
-    train_one(world, recipe, out / "ddp")
-    train_one(world, recipe, out / "fsdp", check_sharded, shard=True)
-    for engine in ("ddp", "fsdp"):
-        with pytest.raises(Stopped) as end:
-            train_one(world, recipe, out / f"resumed-{engine}", stop, shard=engine == "fsdp")
-        assert end.value.signal_number == signal.SIGTERM
-        assert read_metrics(out / f"resumed-{engine}")[-1]["step"] < STEPS
-        train_one(world, recipe, out / f"resumed-{engine}", shard=engine == "fsdp", resume=True)
+    train_one(world, recipe, out / "run")
+    with pytest.raises(Stopped) as end:
+        train_one(world, recipe, out / "resumed", stop)
+    assert end.value.signal_number == signal.SIGTERM
+    assert read_metrics(out / "resumed")[-1]["step"] < STEPS
+    train_one(world, recipe, out / "resumed", resume=True)
     with pytest.raises(UserError, match="already holds a run; add --resume"):  # on both ranks
-        train_one(world, recipe, out / "ddp")
+        train_one(world, recipe, out / "run")
 
 
 def wait_and_fail() -> None:
@@ -104,7 +98,7 @@ if __name__ == "__main__":
     loop.LOG_EVERY = LOG_EVERY
     work(world, recipe, out)
     loop.LOG_EVERY = 10
-    options = ["--people", "40", "--recipe", str(recipe), "--steps", "10", "--shard", "--json"]
+    options = ["--people", "40", "--recipe", str(recipe), "--steps", "10", "--json"]
     options += ["--tokens", "bpe"]  # answers of few tokens
     sys.argv = ["wherefrom", "study", *options, "--out", str(out / "study")]
     main()

@@ -12,7 +12,7 @@ from web_samples import PAGE, open_client
 
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.attribution.twins import map_line
-from wherefrom.provenance.verdicts import percent
+from wherefrom.provenance.wording import percent
 from wherefrom.report.sections import mark
 from wherefrom.storage import write_json
 from wherefrom.training.run_folder import load_run

@@ -5,9 +5,8 @@ Every key has the isotropic part alpha I; key a also has stretch mu_a mu_a^T (1/
 A rotation changes no logit, so mu_i is the i-th unit vector; a is key 0, b is key 1.
 
 One head has independent Gaussian logits. If no other logit is random (alpha = 0), or with two keys,
-logit(a_j) is Gaussian too: the weight is logit-normal. Otherwise moments are integrals, and the
-distribution function comes from the characteristic function of logit(a_j). Where no exact number is
-known, the law has None and says why.
+logit(a_j) is Gaussian too: the weight is logit-normal. Otherwise the moments are integrals, and the
+distribution is left to trials. Where no exact number is known, the law has None and says why.
 
 Every integrand is analytic in a strip around the real line and vanishes at both ends, so the plain
 trapezoid rule errs by exp(-2 pi w / h) for a strip of half-width w and a step h: to about 1e-15.
@@ -18,12 +17,12 @@ Shapes: h heads, n keys, g kinds of key (equal mean and deviation), v points on 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, loggamma, logit, logsumexp, ndtr
+from scipy.special import expit, logit, logsumexp, ndtr
 
 from wherefrom.errors import Printable, UserError
 
@@ -31,8 +30,10 @@ Floats = NDArray[np.float64]
 
 A, B = 0, 1  # the two keys whose values are wanted
 LOGIT_NORMAL, INDEPENDENT, FIXED = "logit-normal", "independent Gaussian logits", "not random"
-MIN_SD = 0.5  # least deviation of s_j at which the distribution function is inverted
-FINE_STEP = 0.125  # axis step for that inversion: aliasing below exp(-59) at sd_j = 1/2
+ONLY_MOMENTS = (
+    "several logits are random: the moments of the weight are exact, and its distribution is left "
+    "to trials."
+)
 REACH = 9.0  # standard deviations kept on each side: what is cut off is 2 Phi(-9) = 2e-19
 STRIP = math.pi * 6 / 7  # the pole is at i pi; its fourth power costs another exp(-6)
 AXIS_STEP = 11 / 64  # error |Gamma(4 + iw)| at w = 2 pi / h: below 1e-16 up to the fourth moment
@@ -69,9 +70,7 @@ class IndependentLogits:
     their factors, so the cost grows with the number of kinds and not with n.
     """
 
-    def __init__(
-        self, means: Floats, sds: Floats, *, step: float = AXIS_STEP, powers: int = 4
-    ) -> None:
+    def __init__(self, means: Floats, sds: Floats, *, powers: int = 4) -> None:
         """`powers` is the number of moments wanted, 1 to 4."""
         if sds.max() > MAX_SD:
             raise UserError(
@@ -82,19 +81,20 @@ class IndependentLogits:
             np.stack([means, sds], axis=1), axis=0, return_inverse=True, return_counts=True
         )
         self.kind_of, self.counts = kind_of.reshape(-1), counts.astype(np.float64)
-        self.step, self.powers = step, powers
+        self.powers = powers
         # left end: even the sum of all y is below exp(-40); right end: some y is above exp(6)
         left = -float(np.max(kinds[:, 0] + REACH * kinds[:, 1] + np.log(counts))) - 40.0
         right = -float(np.max(kinds[:, 0] - REACH * kinds[:, 1])) + 6.0
-        self.axis = step * np.arange(math.floor(left / step), math.ceil(right / step) + 1)
+        first, last = math.floor(left / AXIS_STEP), math.ceil(right / AXIS_STEP)
+        self.axis = AXIS_STEP * np.arange(first, last + 1)
         averages = np.array([self._averages(mean, sd) for mean, sd in kinds])  # (g, 1 + powers, v)
         zeroth = np.maximum(averages[:, 0], 1e-300)  # E_i; below, only rounding is left
         self.ratios = averages[:, 1:] / zeroth[:, None]  # T_i(p), (g, powers, v)
-        self.product = np.exp(self.counts @ np.log(zeroth)) * step  # (v,)
+        self.product = np.exp(self.counts @ np.log(zeroth)) * AXIS_STEP  # (v,)
 
     def _averages(self, mean: float, sd: float) -> Floats:
         """E[y^p exp(-y)] for p = 0..powers along the axis, (1 + powers, v)."""
-        if sd <= 4 * self.step:  # a table of nodes at each point of the axis
+        if sd <= 4 * AXIS_STEP:  # a table of nodes at each point of the axis
             z, p = normal_nodes(sd)
             y = np.exp(np.minimum(mean + self.axis[:, None] + sd * z, 7.0))
             mass = np.exp(-y)
@@ -102,14 +102,14 @@ class IndependentLogits:
         # A wide Gaussian has its nodes on a grid of the axis's own step, x in [-40, 7]; z depends
         # on the distance of node and axis point alone, so the averages are correlations. By parts,
         # E exp(-y) is the integral of y exp(-y) P(s + v < x) dx, which vanishes at both ends too.
-        first, last = math.ceil((-40.0 - mean) / self.step), math.ceil((7.0 - mean) / self.step)
-        y = np.exp(mean + self.step * np.arange(first, last))
-        gaps = np.arange(1 - len(self.axis), len(y)) + first - round(self.axis[0] / self.step)
-        z = gaps * (self.step / sd)
+        first, last = math.ceil((-40.0 - mean) / AXIS_STEP), math.ceil((7.0 - mean) / AXIS_STEP)
+        y = np.exp(mean + AXIS_STEP * np.arange(first, last))
+        gaps = np.arange(1 - len(self.axis), len(y)) + first - round(self.axis[0] / AXIS_STEP)
+        z = gaps * (AXIS_STEP / sd)
         density = np.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * sd)
         rows = [(ndtr(z), y * np.exp(-y))]
         rows += [(density, y**k * np.exp(-y)) for k in range(1, self.powers + 1)]
-        return np.stack([np.correlate(kernel, f * self.step)[::-1] for kernel, f in rows])
+        return np.stack([np.correlate(kernel, f * AXIS_STEP)[::-1] for kernel, f in rows])
 
     def moments(self, key: int) -> Floats:
         """E a_key^p for p = 1..powers, (powers,)."""
@@ -169,8 +169,6 @@ class WeightLaw:
     mean: float
     sd: float
     fourth: float  # the fourth central moment, for the standard error of a simulated variance
-    key_logit: tuple[float, float] = (0.0, 0.0)  # mean and deviation of this key's logit
-    others: IndependentLogits | None = field(default=None, repr=False)  # if they are random
     why_no_distribution: str = ""
 
     @property
@@ -185,54 +183,21 @@ class WeightLaw:
         logits = self._logit(x)
         if self.form == FIXED:
             return np.where(logits >= self.logit_mean, 1.0, 0.0)
-        if self.others is None:
-            return ndtr((logits - self.logit_mean) / self.logit_sd)
-        w, waves, inside = self._waves(logits)
-        values = np.clip(0.5 - (waves.imag / w).sum(axis=-1), 0.0, 1.0)
-        return np.where(inside, values, np.where(logits > self.logit_mean, 1.0, 0.0))
+        return ndtr((logits - self.logit_mean) / self.logit_sd)
 
     def pdf(self, x: Floats) -> Floats:
         """The density at x, for x strictly between 0 and 1."""
         logits = self._logit(x)
         if self.form == FIXED:
             raise UserError("a weight that is not random has no density.")
-        if self.others is None:
-            z = (logits - self.logit_mean) / self.logit_sd
-            density = np.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * self.logit_sd)
-        else:
-            _, waves, inside = self._waves(logits)
-            density = np.where(inside, np.maximum(waves.real.sum(axis=-1), 0.0), 0.0)
+        z = (logits - self.logit_mean) / self.logit_sd
+        density = np.exp(-z * z / 2) / (math.sqrt(2 * math.pi) * self.logit_sd)
         return density / (x * (1 - x))
 
     def _logit(self, x: Floats) -> Floats:
         if self.why_no_distribution:
             raise UserError(self.why_no_distribution)
         return logit(np.asarray(x, dtype=np.float64))
-
-    @cached_property
-    def _transform(self) -> tuple[Floats, NDArray[np.complex128], float]:
-        """w, E exp(iwR) for R = s_j - ln W, and the step in w.
-        G - ln W has its masses on an axis, and E exp(iwG) = Gamma(1 + iw) is divided out. 1/Gamma
-        grows like exp(pi w/2), which exp(-sd^2 w^2/2) has to pay for: hence MIN_SD."""
-        assert self.others is not None
-        mean, sd = self.key_logit
-        # exp(pi w/2 - sd^2 w^2/2) is below exp(-37) from here on
-        last = (math.pi / 2 + math.sqrt(math.pi**2 / 4 + 74 * sd**2)) / sd**2
-        # half-integer nodes repeat the law every 2 pi/step: 40 deviations and more lie between
-        step = 2 * math.pi / (40 * self.logit_sd + 20)
-        w: Floats = (np.arange(math.ceil(last / step), dtype=np.float64) + 0.5) * step
-        waves = np.exp(1j * np.outer(w, self.others.axis))
-        blurred = np.einsum("wv,v->w", waves, self.others.log_sum_masses())
-        gaussian = 1j * w * mean - (w * sd) ** 2 / 2
-        return w, blurred * np.exp(gaussian - loggamma(1 + 1j * w)), step
-
-    def _waves(self, x: Floats) -> tuple[Floats, NDArray[np.complex128], NDArray[np.bool_]]:
-        """w, the terms of the sum over w at x, and which x are within reach.
-        P(R <= x) = 1/2 - (1/pi) integral of Im(exp(-iwx) E exp(iwR)) / w over w > 0."""
-        w, transform, step = self._transform
-        inside = np.abs(x - self.logit_mean) < 18 * self.logit_sd + 9
-        x = np.where(inside, x, self.logit_mean)
-        return w, np.exp(-1j * np.multiply.outer(x, w)) * transform * (step / math.pi), inside
 
 
 def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
@@ -249,12 +214,8 @@ def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
         form = LOGIT_NORMAL if sd > 0 else FIXED
         return WeightLaw(form, mean, sd, float(p @ weight), deviation, fourth)
     m1, m2, m3, m4 = map(float, IndependentLogits(means, sds).moments(key))
-    other_logits = IndependentLogits(means[others], sds[others], step=FINE_STEP, powers=1)
+    other_logits = IndependentLogits(means[others], sds[others], powers=1)
     sum_mean, sum_variance = other_logits.log_sum_moments()
-    why_not = (
-        f"several logits are random and this key's own has a deviation of {sd:.3g}, below "
-        f"{MIN_SD}: its moments are exact, its distribution only trials can give."
-    )
     return WeightLaw(
         form=INDEPENDENT,
         logit_mean=mean - sum_mean,
@@ -262,9 +223,7 @@ def law_of_logits(means: Floats, sds: Floats, key: int) -> WeightLaw:
         mean=m1,
         sd=math.sqrt(max(m2 - m1 * m1, 0.0)),
         fourth=max(m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4, 0.0),
-        key_logit=(mean, sd),
-        others=other_logits,
-        why_no_distribution="" if sd >= MIN_SD else why_not,
+        why_no_distribution=ONLY_MOMENTS,
     )
 
 

@@ -103,7 +103,6 @@ def read_blocks(
     rows: Sequence[tuple[str, str]],
     *,
     rivals: bool = False,
-    answers: Sequence[str] | None = None,
 ) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
     """Ask (question, subject) pairs of any relations in blocks of one relation each.
 
@@ -116,9 +115,8 @@ def read_blocks(
     for relation, members in groups.items():
         for start in range(0, len(members), BLOCK):
             block = members[start : start + BLOCK]
-            given = None if answers is None else [answers[i] for i in block]
             pairs = [rows[i] for i in block]
-            yield block, read_block(model, state, relation, pairs, rivals=rivals, answers=given)
+            yield block, read_block(model, state, relation, pairs, rivals=rivals)
 
 
 def read_block(
@@ -128,12 +126,10 @@ def read_block(
     rows: Sequence[tuple[str, str]],
     *,
     rivals: bool = False,
-    answers: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """A record of each (question, subject) of one relation: the answer and its raw signals.
 
-    rivals: read what only rivals use, too. answers: given ones to be judged instead of its own;
-    the hidden state behind the answer stays the prompt's.
+    rivals: read what only rivals use, too.
     """
     prompts = [state.render(relation, question) for question, _ in rows]
     prompt_ids = [model.prompt(prompt) for prompt in prompts]
@@ -153,11 +149,6 @@ def read_block(
         samples=SAMPLES if rivals else 0,
         longest=state.longest,
     )
-    if answers is not None:
-        scores = score_texts(model, prompts, answers)
-        for reply, answer, (log_p, runner_up) in zip(replies, answers, scores, strict=True):
-            reply.text = answer
-            reply.log_probabilities, reply.other = log_p.tolist(), runner_up.tolist()
     texts = [reply.text for reply in replies]
     other_prompts = [state.render(relation, question, other=True) for question, _ in rows]
     behind_other = score_texts(model, other_prompts, texts)

@@ -40,7 +40,7 @@ from wherefrom.provenance.evidence import EVIDENCE_FILE, Support, ensure_evidenc
 from wherefrom.provenance.judging import write_judgement
 from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.recall.decode import Recall
-from wherefrom.storage import make_folder, write_json
+from wherefrom.storage import make_folder, sync_folder, write_json
 from wherefrom.training import run_folder
 
 # shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
@@ -410,6 +410,7 @@ def study_base(
             trained.save_pretrained(out / "model.part")
             opened.tokens.save_pretrained(out / "model.part")
             (out / "model.part").rename(saved)
+            sync_folder(out)
             for part in parts.glob("checkpoint-*"):
                 shutil.rmtree(part, ignore_errors=True)
     if not is_first:

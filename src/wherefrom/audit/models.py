@@ -73,7 +73,7 @@ class AnswerNode(NamedTuple):
 class LanguageModel:
     """A causal model of Hugging Face transformers, from a folder or a GGUF file.
 
-    A model of another kind overrides encode, decode, closes, select and forward. longest: tokens
+    A model of another kind overrides encode, decode, closes, fork and forward. longest: tokens
     that it reads. mask: the text behind a question that makes the model answer it, where it has
     one. unknown: the token for letters that it does not know. sha256: which weights these are.
     """
@@ -131,10 +131,6 @@ class LanguageModel:
         """Whether an answer ends with this token."""
         return token in self.ends or (self.mask is None and "\n" in self.surface(token))
 
-    def select(self, past: Any, rows: Tensor) -> None:
-        """Reduce a past to these rows, each of which may come several times."""
-        past.batch_select_indices(rows)
-
     def forward(
         self, ids: Tensor, past: Any, keep: int, states: Sequence[int]
     ) -> tuple[Tensor, Tensor | None, Any]:
@@ -176,7 +172,7 @@ class LanguageModel:
         """A copy of a past that holds these rows; a row may come several times."""
         fork = copy.copy(past)
         fork.layers = [copy.copy(layer) for layer in past.layers]
-        self.select(fork, torch.tensor(rows, device=self.device))
+        fork.batch_select_indices(torch.tensor(rows, device=self.device))
         return fork
 
     @torch.inference_mode()
@@ -341,8 +337,8 @@ class OwnModel(LanguageModel):
     def closes(self, token: int) -> bool:
         return token == MASK
 
-    def select(self, past: Any, rows: Tensor) -> None:
-        past.keep(rows)
+    def fork(self, past: Any, rows: Sequence[int]) -> Any:
+        return past.fork(torch.tensor(rows, device=self.device))
 
     def forward(
         self, ids: Tensor, past: Any, keep: int, states: Sequence[int]

@@ -71,21 +71,18 @@ class AuditReader(SignalReader):
         questions: Sequence[str],
         subjects: Sequence[str],
         *,
-        answers: Sequence[str] | None = None,
         only: Collection[str] | None = None,
         report: Callable[[int], None] | None = None,
     ) -> SignalTable:
         """As SignalReader's; what only rivals use is there where the audit has read it."""
-        kept = self.kept if answers is None else {}
-        records: list[Any] = [kept.get(question) for question in questions]
+        records: list[Any] = [self.kept.get(question) for question in questions]
         missing = [i for i, record in enumerate(records) if record is None]
         report = report or (lambda _: None)
         report(len(records) - len(missing))
         if missing:
             model, state = self.audit.audited, self.confidence.ask_state
             rows = [(questions[i], subjects[i]) for i in missing]
-            given = None if answers is None else [answers[i] for i in missing]
-            for block, read in asking.read_blocks(model, state, rows, answers=given):
+            for block, read in asking.read_blocks(model, state, rows):
                 for i, record in zip(block, read, strict=True):
                     records[missing[i]] = record
                 report(len(block))

@@ -21,7 +21,7 @@ from wherefrom.errors import Stopped, UserError, did_you_mean
 GROUPS = {
     "the whole job": ("study", "audit", "report", "serve"),
     "ask a run": ("ask", "trace", "evaluate", "attention", "judge", "names"),
-    "train it again": ("twins", "bank", "forget"),
+    "train it again": ("twins", "forget"),
     "step by step": ("examples", "pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
     "homework": ("assignment", "grade"),
@@ -32,7 +32,6 @@ MODULES = {
     "ask": ("attention", "judge", "names"),
     "evaluate": ("baseline",),
     "show": ("report", "serve", "variants", "recipes", "world", "completion"),
-    "trace": ("bank",),
     "train": ("study", "audit", "examples", "pretrain", "finetune", "export"),
     "twins": ("forget",),
     "grade": ("assignment",),

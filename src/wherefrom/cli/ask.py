@@ -46,26 +46,21 @@ GUARANTEE = option(
 @click.command()
 @click.argument("words", nargs=-1, metavar="[RUN] [QUESTION]...", shell_complete=complete_paths)
 @option("--file", "Ask the questions of a TSV: question, answer, subject.", type=PATH)
-@option("--answers", "Judge another model's answers: question, answer, ...", type=PATH)
 @option("--always-answer", "Show every answer, even an unsure one.", is_flag=True)
 @option("--risk", "Share of the answers shown that may break the guarantee: 0.05.", type=float)
 @GUARANTEE
-@option("--unseen-share", "Share of unseen subjects among those you ask about.", type=float)
 @option("--trace traced", "Also show which lines pushed each answer.", is_flag=True)
 @JSON
 def ask(
-    words: tuple[str, ...], file: Path | None, answers: Path | None, traced: bool, as_json: bool,
-    **options: Any,
-) -> None:  # fmt: skip
+    words: tuple[str, ...], file: Path | None, traced: bool, as_json: bool, **options: Any
+) -> None:
     """Ask RUN (default: the newest) and say where each answer came from.
 
     Word a QUESTION as the run learned it: "Where was Fryderyk Kozar born?". "-" reads questions
     from stdin, one per line.
     """
     folder, questions = _find_run(words)
-    if answers is not None and (questions or file is not None):
-        raise UserError("--answers has its own questions; leave the others out.")
-    if not questions and file is None and answers is None:
+    if not questions and file is None:
         raise UserError(
             'ask takes a question, as in wherefrom ask "Where was Fryderyk Kozar born?", or '
             "--file TSV, or - for questions on stdin; it got none."
@@ -73,24 +68,18 @@ def ask(
     from wherefrom.audit.runs import open_asker
     from wherefrom.corpus.documents import read_lines
     from wherefrom.corpus.folding import fold_words
-    from wherefrom.provenance.ask import as_rows, judge_answers, read_rows
-    from wherefrom.provenance.verdicts import add_trace, shorten
+    from wherefrom.provenance.ask import as_rows, read_rows
+    from wherefrom.provenance.verdicts import add_trace
+    from wherefrom.provenance.wording import shorten
 
     rows = as_rows([question for question in questions if question != "-"])
     if "-" in questions:
         rows += read_rows(_stdin_lines(), "stdin")
-    for path in (file, answers):
-        if path is not None:
-            lines = list(read_lines(path, "questions" if path is file else "answers"))
-            rows += read_rows(lines, str(path), answers=path is answers)
+    if file is not None:
+        rows += read_rows(list(read_lines(file, "questions")), str(file))
     with open_asker(folder, say=echo_err) as asker, Progress() as progress:
         options["report"] = progress.count("asking", len(rows))
-        if answers is None:
-            verdicts, note = asker.ask_rows(rows, **options), None
-        else:
-            verdicts, note = judge_answers(asker, rows, **options)
-    if note:
-        echo_err(note)
+        verdicts = asker.ask_rows(rows, **options)
     answered = [verdict for verdict in verdicts if not verdict.error]
     traces = _trace(folder, verdicts) if traced else [None] * len(verdicts)
     pairs = [

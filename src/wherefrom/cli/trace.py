@@ -1,4 +1,4 @@
-"""`wherefrom trace`: which lines pushed an answer; `wherefrom bank`: how far to believe it."""
+"""`wherefrom trace`: which lines pushed an answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from wherefrom.cli.output import JSON, PATH, Progress, open_run, option, print_json, print_table
+from wherefrom.cli.output import JSON, PATH, Progress, option, print_json, print_table
 from wherefrom.errors import UserError
 
 
@@ -18,18 +18,18 @@ from wherefrom.errors import UserError
 @option("--top", "Lines to show.", 5)
 @option(
     "--method",
-    "gradient: at the weights after a third of the training; replay: at five points of it, which "
-    "takes one more training; retrain: train again without each of the top lines.",
+    "gradient: at the weights after a third of the training; retrain: train again without each of "
+    "the top lines.",
     "gradient",
-    type=click.Choice(["gradient", "replay", "retrain"]),
+    type=click.Choice(["gradient", "retrain"]),
 )
 @option("--unseen", "Trace the answers about all judged unseen people.", is_flag=True)
 @JSON
 def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **options: Any) -> None:
     """Show which lines pushed RUN's answer to QUESTION, and which pushed it away.
 
-    The first trace by gradient or replay indexes the documents, once. With retrain a push is in
-    nats of log p(answer); otherwise it is a score.
+    The first trace indexes the documents, once. With retrain a push is in nats of log p(answer);
+    otherwise it is a score.
     """
     from wherefrom.provenance.attribution.trace import Tracer
     from wherefrom.training.run_folder import load_run
@@ -55,7 +55,7 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
 
 def show_trace(record: dict[str, Any], *, answer: bool = True) -> None:
     """Print the lines that pushed; first the answer and its verdict if `answer` is set."""
-    from wherefrom.provenance.verdicts import excerpt
+    from wherefrom.provenance.wording import excerpt
 
     if answer:
         click.echo(f"{record['answer']:<20}{record['verdict'] or 'not looked up'}")
@@ -69,25 +69,3 @@ def show_trace(record: dict[str, Any], *, answer: bool = True) -> None:
             click.echo(f"  {label:<16}line {row['line']:<6}{push:<20}  {text}")
     click.echo(f"  noise floor     {record['noise_floor']:.2g}{unit}")
     click.echo(f"  {record['why']}")
-
-
-@click.command()
-@click.argument("run", type=PATH, required=False)
-@option("--out", "Folder of the bank.", required=True, type=PATH)
-@option("--models", "Number of models, each trained on a random half of the subjects.", 32)
-@option("--repeats", "Halves to train again from another start: the noise ceiling.", 8)
-@JSON
-def bank(run: Path | None, out: Path, as_json: bool, **counts: int) -> None:
-    """Train RUN (default: the newest) again on random halves of its text, and keep the answers.
-
-    benchmarks/attribution.py uses a bank to judge traces. Repeat the command to continue a stopped
-    bank.
-    """
-    from wherefrom.provenance.attribution.retraining import fill_bank
-
-    with Progress() as progress:
-        found = fill_bank(open_run(run), out, **counts, observe=progress, say=progress.say)
-    parts = ("questions", "models", "repeated")
-    record = {"folder": str(out), **{part: len(getattr(found, part)) for part in parts}}
-    say = "{models} models and {repeated} repeated ones, asked {questions} questions: {folder}"
-    print_json(record) if as_json else click.echo(say.format(**record))

@@ -51,12 +51,10 @@ TRAINING = (  # the same in every command that trains
     TOKENS,
     BLOCK,
     option("--latents", "Size of the perceiver's basis.", type=int),
-    option("--reads", "The perceiver's mask.", type=click.Choice(["strided", "first"])),
     option("--device", None, "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"])),
     option("--compile compiled", "Use torch.compile.", is_flag=True),
     option("--resume", "Continue the run in --out.", is_flag=True),
     option("--checkpoint-every", "Time between checkpoints.", 60.0, metavar="SECONDS"),
-    option("--shard", "Under torchrun: shard the model over the processes.", is_flag=True),
     JSON,
 )
 
@@ -168,7 +166,7 @@ def finetune(
             "finetune takes RUN TSV, or with --scratch VARIANT CORPUS TSV "
             f"(the corpus gives the vocabulary); it got {len(start) + 1} arguments."
         )
-    for name in () if scratch else ("size", "tokens", "block", "latents", "reads"):
+    for name in () if scratch else ("size", "tokens", "block", "latents"):
         if options[name] is not None:
             raise UserError(
                 f"--{name} cannot be changed: the model of {start[0]} has its shape already; "

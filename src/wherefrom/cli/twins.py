@@ -163,36 +163,29 @@ def _show_cross_pretraining(record: dict[str, Any], folder: Path) -> None:
 @click.argument("run", type=PATH)
 @option("--names", "File of the names to forget, one per line.", required=True, type=PATH)
 @OUT
-@option(
-    "--method",
-    "trace: pull the answers towards those for invented names; npo, difference: ascend the loss.",
-    "trace",
-    type=click.Choice(["trace", "npo", "difference"]),
-)
 @option("--exact", "Train RUN again from the start without them.", is_flag=True)
 @option("--judge", "Also train a model that never read about them, and compare.", is_flag=True)
 @JSON
-def forget(
-    run: Path, names: Path, out: Path, method: str, exact: bool, judge: bool, as_json: bool
-) -> None:
-    """Make a finished RUN forget people, in seconds; the result is a run in OUT."""
+def forget(run: Path, names: Path, out: Path, exact: bool, judge: bool, as_json: bool) -> None:
+    """Make a finished RUN forget people, in seconds; the result is a run in OUT.
+
+    RUN's training goes on for a few steps without them, and its answers about them are pulled
+    towards those about invented names.
+    """
     from wherefrom.corpus.documents import read_lines
     from wherefrom.provenance.attribution.forget import forget_people
     from wherefrom.training.run_folder import load_run
 
     wanted = [line.strip() for _, line in read_lines(names, "file of names")]
-    method = "exact" if exact else method
     with Progress() as progress:
-        record = forget_people(
-            load_run(run), wanted, out, method=method, judge=judge, observe=progress,
-            say=progress.say,
-        )  # fmt: skip
+        options: Any = {"exact": exact, "judge": judge, "say": progress.say}
+        record = forget_people(load_run(run), wanted, out, observe=progress, **options)
     if as_json:
         return print_json(record)
     people, lines = len(record["names"]), len(record["lines"])
     click.echo(
         f"forgot {people} {'person' if people == 1 else 'people'} ({lines} "
-        f"{'line' if lines == 1 else 'lines'}) by {record['method']}: {record['steps']} steps, "
+        f"{'line' if lines == 1 else 'lines'}): {record['steps']} steps, "
         f"{record['seconds']:.1f} s; run folder: {record['run']}"
     )
     if not record["reached"]:

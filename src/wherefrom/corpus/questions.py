@@ -19,7 +19,6 @@ from pathlib import Path
 from wherefrom.corpus.documents import QUESTION_MARKS, hash_file, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 from wherefrom.corpus.inflection import Ending, find_inflected, learn_endings, shared_start
-from wherefrom.corpus.tokenizer import BLANK
 from wherefrom.errors import UserError
 
 SLOT = "{subject}"
@@ -342,16 +341,3 @@ def match_template(template: str, question: str) -> str | None:
     before, after = template.split(SLOT)
     fits = question.startswith(before) and question.endswith(after)
     return (fits and question[len(before) : len(question) - len(after)].strip()) or None
-
-
-def is_cloze(question: str) -> bool:
-    """Whether there is one blank to be filled in."""
-    return len(re.findall(r"_{2,}", question)) == 1
-
-
-def word_cloze(question: str, subject: str, *, left: int, right: int) -> str:
-    """A sentence with a blank, "X was born in ___ in 1920", as a model has read windows of text:
-    the subject in front, then up to `left` words before the blank and `right` behind it."""
-    before, after = (part.strip() for part in re.split(r"_{2,}", question, maxsplit=1))
-    near = " ".join(before.split()[-left:] if left else [])
-    return f"{subject}. {near}{BLANK}{' '.join(after.split()[:right])}"

@@ -16,7 +16,6 @@ from wherefrom.errors import UserError
 PAD, MASK = 0, 1
 PAD_CHARACTER, MASK_CHARACTER = "\u25a1", "\u2047"
 SPECIALS = [PAD_CHARACTER, MASK_CHARACTER]
-BLANK = "___"  # of a question such as "X was born in ___"
 Kind = Literal["chars", "bpe"]
 Offsets = list[tuple[int, int]]
 
@@ -75,16 +74,9 @@ class Tokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text; a BLANK in it becomes a MASK, as before an answer."""
-        parts = [text.split(BLANK) for text in texts]
-        flat = list(chain.from_iterable(parts))
-        self._check(flat)
-        encoded = iter(self._tokenizer.encode_batch_fast(flat))
-        rows = []
-        for text_parts in parts:
-            ids = [token for _ in text_parts for token in (MASK, *next(encoded).ids)]
-            rows.append(ids[1:])
-        return rows
+        """The ids of each text; no text becomes a PAD or a MASK."""
+        self._check(texts)
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(list(texts))]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Offsets]]:
         """Ids and, for each, the (start, end) of its characters; unknown ones are refused."""

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig
-from wherefrom.model.fused import rms_norm
 from wherefrom.model.mixers import (
     AttentionRecord,
     Cache,
@@ -47,13 +46,6 @@ class Feed(nn.Module):
         return self.down(F.silu(gate) * value)
 
 
-class RmsNorm(nn.RMSNorm):
-    """torch's RMSNorm with the faster derivative of model/fused.py."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return rms_norm(x, self.weight, self.eps or 0.0)
-
-
 class Block(nn.Module):
     """x + mix(norm(x)), then x + feed(norm(x))."""
 
@@ -79,7 +71,8 @@ class LatentPair(nn.Module):
     """The perceiver's basis (Jaegle et al. 2021) and its masks.
 
     Latent j attends to inputs up to position `ends[j]`, and positions from there on may attend to
-    it. `reads: strided` spreads the ends over the block; `first` is the course's mask, ends[j] = j.
+    it. `reads: strided` spreads the ends over the block; `first` is the course's mask, ends[j] = j,
+    which no recipe or command can choose: it is there to show what that mask does not read.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -206,4 +199,4 @@ def count_parameters(config: ModelConfig) -> int:
 def _norm(config: ModelConfig, variant: Variant) -> nn.Module:
     if variant.norm == "layer":
         return nn.LayerNorm(config.width)
-    return RmsNorm(config.width, eps=1e-5)
+    return nn.RMSNorm(config.width, eps=1e-5)

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 from wherefrom.attention.equation import attend, attend_fused
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.config import ModelConfig
-from wherefrom.model.fused import apply_rotary
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,15 @@ class Cache:
             past = {name: store[:, :, : layer.length] for name, store in layer.stores.items()}
             wider_layer.extend(**{k: store.expand(rows, -1, -1, -1) for k, store in past.items()})
         return wider
+
+    def fork(self, rows: Tensor) -> Cache:
+        """A cache of these rows, each of which may come several times; this one is unchanged."""
+        fork = Cache(0, 0)
+        fork.length = self.length
+        for layer in self.layers:
+            stores = {name: store.index_select(0, rows) for name, store in layer.stores.items()}
+            fork.layers.append(LayerCache(layer.capacity, layer.length, stores))
+        return fork
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these: answers that are complete need no more work."""
@@ -193,6 +201,21 @@ class Rotation(nn.Module):
         self.register_buffer("cos", angles.cos().float(), persistent=False)
         self.register_buffer("sin", angles.sin().float(), persistent=False)
         self.base = base
+
+
+def apply_rotary(joint: Tensor, cos: Tensor, sin: Tensor, heads: int) -> tuple[Tensor, ...]:
+    """Queries, keys and values (B, H, T, D) of the joint projection (B, T, 3 C).
+
+    Pair (i, i + D/2) of queries and keys is rotated by the angle of cos and sin (T, D/2).
+    """
+    cos, sin = (table.to(joint.dtype)[:, None, None] for table in (cos, sin))
+    shaped = joint.unflatten(-1, (3, heads, -1))
+    first, second = shaped[:, :, :2].chunk(2, dim=-1)
+    rotated_first = torch.addcmul(first * cos, second, sin, value=-1)
+    rotated_second = torch.addcmul(second * cos, first, sin)
+    rotated = torch.cat((rotated_first, rotated_second), dim=-1)
+    query, key = rotated.permute(2, 0, 3, 1, 4).unbind(0)
+    return query, key, shaped[:, :, 2].transpose(1, 2)
 
 
 @dataclass(frozen=True)

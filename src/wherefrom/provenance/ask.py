@@ -1,8 +1,4 @@
-"""A run opened for asking: questions in, verdicts out; and answers of other models, judged by it.
-
-The text decides the verdict, whoever gave the answer. The confidence is this run's: how likely the
-answer is right by the signals of its model.
-"""
+"""A run opened for asking: questions in, verdicts out."""
 
 from __future__ import annotations
 
@@ -12,34 +8,18 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
-
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
 from wherefrom.corpus.inflection import base_forms
-from wherefrom.corpus.questions import (
-    LONGEST_QUESTION,
-    SLOT,
-    find_named_subject,
-    is_cloze,
-    word_cloze,
-)
+from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT, find_named_subject
 from wherefrom.errors import UserError, checked
-from wherefrom.provenance.confidence.calibration import FEWEST, FEWEST_EACH, fit_calibration
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence, load_confidence
-from wherefrom.provenance.evidence import Evidence, open_run_evidence
-from wherefrom.provenance.metrics import Bools, Floats
-from wherefrom.provenance.verdicts import (
-    NO_CALIBRATION,
-    NO_TEXT,
-    SUPPORTED,
-    Verdict,
-    give_verdicts,
-    shorten,
-)
+from wherefrom.provenance.evidence import open_run_evidence
+from wherefrom.provenance.verdicts import AskedRun, AskOptions, Verdict
+from wherefrom.provenance.wording import NO_CALIBRATION, NO_TEXT, shorten
 from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_questions
 
 MOST_ROWS = 100_000  # questions that can be asked at once
@@ -50,21 +30,14 @@ NAME_WORDS = 6  # most words of a question that is a name alone
 SHARED_WORDS = 0.6  # share of a wording's words that a question in other words must have
 LEAD = 0.15  # by which that share must exceed the next wording's
 MOST_WORDINGS = 4  # wordings that an error lists
-GIVEN, GIVEN_CONFIDENCE = "given_log_probability", "given_confidence"
 
 
 @dataclass(frozen=True)
 class AskedRow:
-    """One question as it came.
-
-    answer, log_probability: of another model, to be judged. where: how an error about the row
-    begins ("people.tsv, line 3: ").
-    """
+    """One question as it came; where: how an error about it begins ("people.tsv, line 3: ")."""
 
     question: str
     subject: str | None = None
-    answer: str | None = None
-    log_probability: float | None = None
     where: str = ""
 
 
@@ -77,48 +50,23 @@ def as_rows(questions: Sequence[str]) -> list[AskedRow]:
     ]
 
 
-def read_rows(
-    lines: Iterable[tuple[int, str]], name: str, *, answers: bool = False
-) -> list[AskedRow]:
+def read_rows(lines: Iterable[tuple[int, str]], name: str) -> list[AskedRow]:
     """Numbered lines of a TSV: question, answer (ignored), subject.
 
-    With `answers`: question, answer to judge, log-probability, subject. Cells at the end of a line
-    may be left out.
+    Cells at the end of a line may be left out.
     """
-    columns = ["question", "answer", *(["log-probability"] if answers else []), "subject"]
     rows = []
     for number, line in lines:
         where = f"{name}, line {number}: "
-        cells = [cell.strip() for cell in line.split("\t")]
-        if len(cells) > len(columns):
+        question, *others = [cell.strip() for cell in line.split("\t")]
+        if len(others) > 2:
             raise UserError(
-                f"{where}{len(cells)} columns came where {', '.join(columns[:-1])} and subject, "
+                f"{where}{1 + len(others)} columns came where question, answer and subject, "
                 "separated by tabs, were expected."
             )
-        question, answer, *others = cells + [""] * (len(columns) - len(cells))
-        subject = others[-1] or None
-        if not answers:
-            rows.append(AskedRow(question, subject, where=where))
-            continue
-        if not answer:
-            raise UserError(f"{where}an answer to judge was expected after a tab, and none came.")
-        log_probability = read_log_probability(others[0], where) if others[0] else None
-        rows.append(AskedRow(question, subject, answer, log_probability, where))
+        subject = others[1] if len(others) == 2 else ""
+        rows.append(AskedRow(question, subject or None, where))
     return rows
-
-
-def read_log_probability(cell: str, where: str) -> float:
-    """A number that is at most 0; rounding above it is forgiven."""
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
-    if not -1e9 < value <= 1e-6:
-        raise UserError(
-            f'{where}a log-probability is a number of at most 0, not "{shorten(cell)}"; leave the '
-            "cell empty if you have none."
-        )
-    return min(value, 0.0)
 
 
 def match_question(template: str, question: str) -> str | None:
@@ -162,13 +110,9 @@ def closest_wording(wordings: Sequence[str], question: str, name: str) -> str | 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Asker(AbstractContextManager["Asker"]):
-    """A run with all that a verdict takes; `notes` are sentences about what is missing."""
+class Asker(AskedRun, AbstractContextManager["Asker"]):
+    """A run opened for asking; `notes` are sentences about what its verdicts lack."""
 
-    run: Run
-    evidence: Evidence | None
-    confidence: Confidence | None
-    known_answers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -190,47 +134,34 @@ class Asker(AbstractContextManager["Asker"]):
         return verdict
 
     def ask_rows(self, rows: Sequence[AskedRow], **options: Any) -> list[Verdict]:
-        """A verdict for each row, which may name its subject or bring an answer to judge.
+        """A verdict for each row, which may name its subject.
 
-        options: always_answer, risk, guarantee, unseen_share, also and report of `give_verdicts`.
+        options: those of AskOptions.
         """
+        how = checked(AskOptions)(**options)
         if len(rows) > MOST_ROWS:
             raise UserError(
                 f"at most {MOST_ROWS:,} questions can be asked at once, and {len(rows):,} came; "
                 "split them."
             )
-        if len({row.answer is None for row in rows}) > 1:
-            raise UserError("either all rows bring an answer to judge, or none does.")
         verdicts: dict[int, Verdict] = {}
         questions: list[str] = []
         subjects: list[str] = []
         for i, row in enumerate(rows):
             try:
-                question, subject = self.understand(row.question, row.subject, row.answer)
+                question, subject = self.understand(row.question, row.subject)
                 questions.append(question)
                 subjects.append(subject)
             except UserError as problem:
                 why = f"{row.where}{problem}"
                 verdicts[i] = Verdict(row.question, row.subject or "", why=why, error=why)
         understood = [i for i in range(len(rows)) if i not in verdicts]
-        answers = [answer for i in understood if (answer := rows[i].answer) is not None]
         with self._lock:
-            given = give_verdicts(
-                self.run,
-                self.confidence,
-                self.evidence,
-                questions,
-                subjects,
-                answers=answers or None,
-                known_answers=self.known_answers,
-                **options,
-            )
-        verdicts.update(zip(understood, given, strict=True))
+            found = self.give_verdicts(questions, subjects, how)
+        verdicts.update(zip(understood, found, strict=True))
         return [verdicts[i] for i in range(len(rows))]
 
-    def understand(
-        self, question: str, subject: str | None = None, answer: str | None = None
-    ) -> tuple[str, str]:
+    def understand(self, question: str, subject: str | None = None) -> tuple[str, str]:
         """The question as the model is asked it, and its subject; or a UserError.
 
         A typed question, or a name alone, becomes the run's own wording with the text's own
@@ -239,17 +170,16 @@ class Asker(AbstractContextManager["Asker"]):
         if not question.strip():
             example = f', as in "{self.run.templates[0]}"' if self.run.templates else ""
             raise UserError(f"the question is empty; write one{example}.")
-        for text in (question, answer or "", subject or ""):
+        for text in (question, subject or ""):
             if len(text) > LONGEST_QUESTION:
                 raise UserError(
-                    f"a question may have {LONGEST_QUESTION:,} characters, and so may an answer; "
-                    f'"{shorten(text)}" has {len(text):,}.'
+                    f'a question may have {LONGEST_QUESTION:,} characters; "{shorten(text)}" has '
+                    f"{len(text):,}."
                 )
             if re.search("[\ud800-\udfff]", text):
                 raise UserError(f"{text[:60]!a} is not Unicode text; write it as UTF-8.")
         if subject is None:
-            find = self._match_cloze if is_cloze(question) else self._match_wording
-            subject, question = find(question)
+            subject, question = self._match_wording(question)
         if not fold_words(subject):
             raise UserError(
                 f'a name needs at least one letter or digit, and "{shorten(subject)}" has none.'
@@ -261,25 +191,6 @@ class Asker(AbstractContextManager["Asker"]):
                 "shorter question."
             )
         return question, subject
-
-    def _match_cloze(self, question: str) -> tuple[str, str]:
-        """The subject of a sentence with a blank, and the sentence as the model has read such."""
-        typed = self._find_name(question)
-        subject = self._spell(typed)
-        if not subject:
-            raise UserError(
-                f'"{shorten(question)}" names no subject of a document; write a sentence '
-                'with a name of the text and a blank, such as "Ann Lee was born in ___".'
-            )
-        phases = [
-            phase for phase in self.run.info["job"]["phases"] if phase["mixture"].get("salient")
-        ]
-        left, right = (
-            max((phase[key] for phase in phases), default=2)
-            for key in ("left_words", "right_words")
-        )
-        sentence = question.replace(typed, subject)
-        return subject, word_cloze(sentence, subject, left=left, right=right)
 
     def _match_wording(self, question: str) -> tuple[str, str]:
         """The subject of a typed question, and the question in a wording of the run."""
@@ -371,51 +282,3 @@ def open_asker(
     except UserError as problem:
         notes.append(f"which other answers a line states is not known: {problem}")
     return Asker(run, evidence, None, known, tuple(notes))
-
-
-def judge_answers(
-    asker: Asker, rows: Sequence[AskedRow], **options: Any
-) -> tuple[list[Verdict], str | None]:
-    """A verdict on each row's answer, and a sentence about what could not be fitted, if any.
-
-    A log-probability becomes `given_confidence`: how often the text states such answers.
-    """
-    for row in rows:
-        if row.answer is None:
-            raise UserError(f"{row.where}there is no answer to judge.")
-    verdicts = asker.ask_rows(rows, **options)
-    given = np.array([row.log_probability for row in rows], dtype=np.float64)  # None becomes NaN
-    if np.isnan(given).all():
-        return verdicts, None
-    checkable = np.array([any(line.about for line in verdict.evidence) for verdict in verdicts])
-    stated = np.array([verdict.verdict in SUPPORTED for verdict in verdicts])
-    confidence, note = calibrate_log_probabilities(given, checkable, stated)
-    judged = []
-    for verdict, row, p in zip(verdicts, rows, confidence.tolist(), strict=True):
-        more = {GIVEN: row.log_probability, GIVEN_CONFIDENCE: None if math.isnan(p) else p}
-        judged.append(replace(verdict, signals={**verdict.signals, **more}))
-    return judged, note
-
-
-def calibrate_log_probabilities(
-    given: Floats, checkable: Bools, stated: Bools
-) -> tuple[Floats, str | None]:
-    """How often answers with such a log-probability are stated, learned from the checkable rows.
-
-    A checkable row gets its number by a fit without it; NaN without a log-probability, and for all
-    rows if too few are checkable, with a sentence about that.
-    """
-    confidence = np.full(given.size, np.nan)
-    fitting, others = ~np.isnan(given) & checkable, ~np.isnan(given) & ~checkable
-    right = stated[fitting]
-    if right.size < FEWEST or min(right.sum(), (~right).sum()) < FEWEST_EACH:
-        return confidence, (
-            f"the given log-probabilities are not turned into probabilities: the text can check "
-            f"{right.size} of the answers and states {int(right.sum())}, and it takes {FEWEST} "
-            f"with {FEWEST_EACH} of either kind."
-        )
-    fitted, held_out = fit_calibration({GIVEN: given[fitting]}, right, signs={GIVEN: 1}, seed=0)
-    confidence[fitting] = held_out
-    if others.any():
-        confidence[others] = fitted.probability({GIVEN: given[others]})
-    return confidence, None

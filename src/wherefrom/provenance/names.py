@@ -21,6 +21,7 @@ from wherefrom.provenance.gazetteer import UNKNOWN, locate
 from wherefrom.provenance.judging import Judged, ask_subjects, require_evidence
 from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, compare_rates, rate
 from wherefrom.provenance.signals.likelihood import are_places, can_encode
+from wherefrom.provenance.verdicts import AskedRun, AskOptions
 from wherefrom.recall.decode import encode_prompts, guess_by_name
 from wherefrom.training.run_folder import Run, find_source, read_learned_questions
 
@@ -64,7 +65,9 @@ def probe_run(
     with require_evidence(run) as evidence:
         if judged is None:
             subjects = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
-            judged, _ = ask_subjects(run, confidence, evidence, subjects)
+            known = confidence.signal_state.known_answers
+            asked = AskedRun(run, evidence, confidence, known)
+            judged, _ = ask_subjects(asked, subjects, AskOptions())
 
         def refuse(name: str) -> bool:
             taken = name in in_training or evidence.count(name).naming > 0

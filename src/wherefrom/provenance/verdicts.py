@@ -1,6 +1,6 @@
-"""Verdicts: for every answer where it came from, whether it is shown, and a sentence of why.
+"""Verdicts: for every answer where it came from, and whether it is shown.
 
-`give_verdicts` decides, `Verdict.sentence` words it. Stated: a line about the subject states the
+`decide` decides, wording.py says it in sentences. Stated: a line about the subject states the
 answer to this relation. Remembered: a trace found that such a line also pushed the answer.
 Misremembered: the text names the subject, and no such line is there. Made up: no line names the
 subject. See docs/provenance.md.
@@ -15,26 +15,30 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.errors import Printable, UserError, checked
-from wherefrom.provenance.confidence.calibration import HALF, NEVER, Guarantee
+from wherefrom.errors import Printable, UserError
+from wherefrom.provenance.confidence.calibration import Guarantee
 from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
 from wherefrom.provenance.evidence import Evidence, EvidenceLine, Support, find_support
-from wherefrom.provenance.signals.reader import relation_of
+from wherefrom.provenance.metrics import Floats
+from wherefrom.provenance.signals.reader import SignalTable, relation_of
+from wherefrom.provenance.wording import (
+    DONT_KNOW,
+    REMEMBERED,
+    STATED,
+    SUPPORTED,
+    describe_verdict,
+    excerpt,
+    explain,
+    shorten,
+)
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run
 
-STATED, REMEMBERED = SUPPORTED = ("stated", "remembered")
 MISREMEMBERED, MADE_UP = "misremembered", "made up"
 GUESSED = "guessed"  # right without a line that states it; needs the truth
-DONT_KNOW = "I don't know"
-LIKELIER = 0.69  # nats by which a remembered answer is likelier than for names in no line
+REMEMBERED_NATS = 0.69  # by which a remembered answer is likelier than for names in no line
 # what is guaranteed of the answers shown, and what it is called in calibration.json
 GUARANTEES = {"from-text": FROM_TEXT, "right": RIGHT}
-NO_TEXT = "there is no text to look the answer up in"
-NO_CALIBRATION = "there is no confidence: the run was not calibrated; `wherefrom study` does that"
-LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
-DIFFER = 0.1  # a sentence says both probabilities if they differ by this much
-LONGEST_LINE = 200  # characters of a document below a verdict
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,36 +81,7 @@ class Verdict(Printable):
 
     def sentence(self) -> str:
         """Where the answer is from, and how likely it is right."""
-        answer = shorten(self.answer) or "nothing"
-        stating = [line for line in self.evidence if line.states_answer]
-        where = "Not looked up."
-        if self.verdict in SUPPORTED:
-            where = f"Stated by {_lines(stating)}"
-            if self.verdict == REMEMBERED and self.pushed is not None:
-                where = f"Remembered: line {self.pushed['line']:.0f} states it and pushed it"
-            if self.also:
-                also = _join([shorten(other) for other in self.also[:3]], "and")
-                where += f"; {'they also name' if stating[1:] else 'it also names'} {also}"
-            where += "."
-        elif self.verdict is not None:
-            where = f"{self.verdict.capitalize()}: nothing in the text supports it."
-        mode = "internal" if self.confidence is None else "checked"
-        sure, text = self.right.get(mode), self.from_text.get(mode)
-        likely = "" if sure is None else f" {percent(sure).capitalize()} likely to be right."
-        if sure is not None and text is not None and abs(text - sure) >= DIFFER:
-            likely = (
-                f" {percent(text).capitalize()} likely to be from the text, {percent(sure)} to be "
-                "right."
-            )
-        if self.shown != DONT_KNOW:
-            return where + likely
-        if self.verdict in SUPPORTED:
-            return f"It would have said {answer}. {where}{likely}"
-        if self.verdict is None:
-            return f"It would have said {answer}.{likely}"
-        if not self.answer:
-            return "The model gave no answer, and no line of the text supports one."
-        return f"Nothing in the text supports what it would have said ({answer})."
+        return describe_verdict(self)
 
     def __str__(self) -> str:
         (shown, what), *lines, (_, why) = self.summary()
@@ -151,125 +126,182 @@ def add_trace(verdict: Verdict, trace: Mapping[str, Any]) -> Verdict:
         return verdict
     pushed = {key: rows[0][key] for key in ("line", "push")}
     gap = trace["likelier_than_for_other_names"]
-    caused = pushed["push"] > trace["noise_floor"] and (gap is None or gap > LIKELIER)
+    caused = pushed["push"] > trace["noise_floor"] and (gap is None or gap > REMEMBERED_NATS)
     pushed["noise_floor"] = trace["noise_floor"]
     return replace(verdict, verdict=REMEMBERED if caused else STATED, pushed=pushed)
 
 
-@checked
-def give_verdicts(
-    run: Run,
-    confidence: Confidence | None,
-    evidence: Evidence | None,
-    questions: Sequence[str],
-    subjects: Sequence[str],
-    *,
-    always_answer: bool = False,
-    risk: float | None = None,
-    guarantee: str = "from-text",
-    unseen_share: float | None = None,
-    answers: Sequence[str] | None = None,
-    known_answers: Sequence[str] = (),
-    also: Collection[str] | None = (),
-    report: Callable[[int], None] | None = None,
-) -> list[Verdict]:
-    """A verdict on the run's answer to each question, or on the `answers` that somebody gave.
+@dataclass(frozen=True, kw_only=True)
+class AskOptions:
+    """How answers are shown, and what else is read about them.
 
-    An answer is shown if a line states it and its probability reaches the threshold. Without a
-    confidence the line alone decides, without evidence the internal probability. guarantee: at
-    most a share of `risk` of what is shown is wrong ("right") or not stated ("from-text"). also:
-    further signals to read; None reads all.
+    guarantee: at most a share of `risk` of what is shown is wrong ("right") or not stated
+    ("from-text"); None is the risk of the calibration. also: further signals to read, None for
+    all. report: called with the number of questions that were just answered.
     """
-    if guarantee not in GUARANTEES:
-        raise UserError(f'a guarantee is "from-text" or "right", not "{shorten(guarantee)}".')
-    for name, share in (("risk", risk), ("unseen share", unseen_share)):
-        if share is not None and not 0 < share < 1:
+
+    always_answer: bool = False
+    risk: float | None = None
+    guarantee: str = "from-text"
+    also: Collection[str] | None = ()
+    report: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.guarantee not in GUARANTEES:
             raise UserError(
-                f"the {name} must lie between 0 and 1, as 0.05 for 5 %; {share:g} is not."
+                f'a guarantee is "from-text" or "right", not "{shorten(self.guarantee)}".'
             )
-    if not questions:
-        return []
-    target = GUARANTEES[guarantee] if evidence is not None else RIGHT
+        if self.risk is not None and not 0 < self.risk < 1:
+            raise UserError(
+                f"the risk must lie between 0 and 1, as 0.05 for 5 %; {self.risk:g} is not."
+            )
 
-    # the answers, and what the model gives away about them
-    whose = "what it would have said" if answers is None else "the answer given"
-    signals: Mapping[str, Any] = {}
-    if confidence is not None:
-        only = None if also is None else {*confidence.signals, *also}
-        answers, signals = confidence.reader.read(
-            questions, subjects, answers=answers, only=only, report=report
-        )
-        known_answers = confidence.signal_state.known_answers
-    elif answers is None:
-        greedy = answer_all(run.model, run.tokens, questions, report=report)
-        answers = [answer.text for answer in greedy]
-        signals = {"log_probability": [answer.log_probability for answer in greedy]}
-    elif report is not None:
-        report(len(answers))
 
-    # what the text says about them
-    support: list[Support] | None = None
-    if evidence is not None:
-        relations = list(map(relation_of, questions, subjects))
-        support = find_support(evidence, subjects, answers, known_answers, templates=relations)
+@dataclass(frozen=True)
+class ShowRule:
+    """From which probability of `target` on an answer is shown.
 
-    # how likely they are, and from which threshold on they are shown
-    threshold: Guarantee | None = None
-    probabilities: dict[str, dict[str, Any]] = {}
-    passes_internal = np.zeros(len(answers), dtype=bool)
-    if confidence is not None:
-        mode = INTERNAL if evidence is None else CHECKED
-        threshold = confidence.guarantee(target, mode, risk, unseen_share)
-        probabilities = confidence.probabilities(signals, support)
-        internal = confidence.guarantee(target, INTERNAL, risk, unseen_share)
-        passes_internal = probabilities[target][INTERNAL] >= internal.used
-        if unseen_share is not None:
-            for modes in probabilities.values():
-                modes[INTERNAL] = confidence.reweight(modes[INTERNAL], signals, unseen_share)
-            passes_internal &= probabilities[target][INTERNAL] >= HALF
+    threshold: None without a calibration. internal_threshold: of the model alone.
+    """
 
-    verdicts = []
-    for i, answer in enumerate(answers):
-        backing = None if support is None else support[i]
-        likely = {
-            name: {mode: None if p is None else _number(p[i]) for mode, p in modes.items()}
-            for name, modes in probabilities.items()
-        }
-        if backing is None:
-            is_backed, is_answer = threshold is not None, bool(answer)
-            passes = bool(passes_internal[i])
-        else:
-            is_backed, is_answer = backing.states_answer, bool(answer) and backing.of_kind
-            sure = likely.get(target, {}).get(CHECKED)
-            passes = threshold is None or (sure is not None and sure >= threshold.used)
-        shown = always_answer or (is_backed and passes and is_answer)
-        reasons = [_explain_support(subjects[i], answer, backing)]
-        if threshold is None:
-            reasons.append(NO_CALIBRATION)
-        else:
-            below = whose if is_backed and not passes else ""
-            reasons += _explain_threshold(threshold, target, below)
-        if backing is not None and backing.similar:
-            names = [f"{shorten(line.subject)} (line {line.line})" for line in backing.similar]
-            reasons.append(f"did you mean {_join(names, 'or')}?")
-        verdicts.append(
-            Verdict(
-                question=questions[i],
+    target: str
+    threshold: Guarantee | None
+    internal_threshold: Guarantee | None
+    always_answer: bool = False
+
+
+@dataclass(frozen=True)
+class RatedAnswer:
+    """One answer and all that decides about it.
+
+    support: what the text says, None without a text. probabilities: by target and mode.
+    """
+
+    question: str
+    subject: str
+    answer: str
+    signals: Mapping[str, float | None]
+    support: Support | None
+    probabilities: Mapping[str, Mapping[str, float | None]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AskedRun:
+    """A run with what verdicts on its answers rest on: the text and the confidence, if any.
+
+    known_answers: those that a line may state, where the text could not be read for a relation.
+    """
+
+    run: Run
+    evidence: Evidence | None
+    confidence: Confidence | None
+    known_answers: tuple[str, ...] = ()
+
+    def give_verdicts(
+        self, questions: Sequence[str], subjects: Sequence[str], options: AskOptions
+    ) -> list[Verdict]:
+        """A verdict on the run's answer to each question."""
+        if not questions:
+            return []
+        table = self._read_answers(questions, subjects, options)
+        rule = self.choose_rule(options)
+        return [decide(rated, rule) for rated in self.rate(questions, subjects, table)]
+
+    def rate(
+        self, questions: Sequence[str], subjects: Sequence[str], table: SignalTable
+    ) -> list[RatedAnswer]:
+        """The answers of a table with what the text says about them, and their probabilities."""
+        answers, signals = table
+        support: list[Support] | None = None
+        if self.evidence is not None:
+            relations = list(map(relation_of, questions, subjects))
+            support = find_support(
+                self.evidence, subjects, answers, self.known_answers, templates=relations
+            )
+        probabilities: dict[str, dict[str, Floats | None]] = {}
+        if self.confidence is not None:
+            probabilities = self.confidence.probabilities(signals, support)
+        return [
+            RatedAnswer(
+                question=question,
                 subject=subjects[i],
-                answer=answer,
-                shown=answer if shown else DONT_KNOW,
-                why="; ".join(reasons),
-                from_text=likely.get(FROM_TEXT, {}),
-                right=likely.get(RIGHT, {}),
-                shown_internal=bool(passes_internal[i]) and is_answer,
+                answer=answers[i],
                 signals={name: _number(column[i]) for name, column in signals.items()},
-                **(_look_up(backing) if backing else {}),
+                support=None if support is None else support[i],
+                probabilities=_row(probabilities, i),
             )
+            for i, question in enumerate(questions)
+        ]
+
+    def _read_answers(
+        self, questions: Sequence[str], subjects: Sequence[str], options: AskOptions
+    ) -> SignalTable:
+        """The run's answers, and what the model gives away about them."""
+        if self.confidence is None:
+            found = answer_all(self.run.model, self.run.tokens, questions, report=options.report)
+            columns = {"log_probability": np.array([answer.log_probability for answer in found])}
+            return SignalTable(tuple(answer.text for answer in found), columns)
+        only = None if options.also is None else {*self.confidence.signals, *options.also}
+        return self.confidence.reader.read(questions, subjects, only=only, report=options.report)
+
+    def choose_rule(self, options: AskOptions) -> ShowRule:
+        """The rule at the risk that was asked for; without a text answers can only be right."""
+        has_text = self.evidence is not None
+        target = GUARANTEES[options.guarantee] if has_text else RIGHT
+        if self.confidence is None:
+            return ShowRule(target, None, None, options.always_answer)
+        threshold, internal = (
+            self.confidence.guarantee(target, mode, options.risk)
+            for mode in (CHECKED if has_text else INTERNAL, INTERNAL)
         )
-    return verdicts
+        return ShowRule(target, threshold, internal, options.always_answer)
 
 
-def _look_up(support: Support) -> dict[str, Any]:
+def decide(rated: RatedAnswer, rule: ShowRule) -> Verdict:
+    """The verdict on one answer.
+
+    It is shown if a line states it and its probability reaches the threshold. Without a confidence
+    the line alone decides, without a text the internal probability.
+    """
+    support, likely = rated.support, rated.probabilities.get(rule.target, {})
+    passes_internal = _reaches(likely.get(INTERNAL), rule.internal_threshold)
+    if support is None:
+        is_answer = bool(rated.answer)
+        is_supported, passes = rule.threshold is not None, passes_internal
+    else:
+        is_answer = bool(rated.answer) and support.of_kind
+        is_supported = support.states_answer
+        passes = rule.threshold is None or _reaches(likely.get(CHECKED), rule.threshold)
+    is_shown = rule.always_answer or (is_supported and passes and is_answer)
+    return Verdict(
+        question=rated.question,
+        subject=rated.subject,
+        answer=rated.answer,
+        shown=rated.answer if is_shown else DONT_KNOW,
+        why=explain(rated, rule, is_below=is_supported and not passes),
+        from_text=rated.probabilities.get(FROM_TEXT, {}),
+        right=rated.probabilities.get(RIGHT, {}),
+        shown_internal=passes_internal and is_answer,
+        signals=rated.signals,
+        **(_fields_of_text(support) if support else {}),
+    )
+
+
+def _row(
+    probabilities: Mapping[str, Mapping[str, Floats | None]], row: int
+) -> dict[str, dict[str, float | None]]:
+    """The probabilities of one row, by target and mode."""
+    return {
+        target: {mode: None if p is None else _number(p[row]) for mode, p in modes.items()}
+        for target, modes in probabilities.items()
+    }
+
+
+def _reaches(probability: float | None, threshold: Guarantee | None) -> bool:
+    return probability is not None and threshold is not None and probability >= threshold.used
+
+
+def _fields_of_text(support: Support) -> dict[str, Any]:
     """The fields of a verdict that the text decides."""
     unstated = MISREMEMBERED if support.seen else MADE_UP
     return {
@@ -279,89 +311,6 @@ def _look_up(support: Support) -> dict[str, Any]:
         "similar": support.similar,
         "also": support.others if support.states_answer else (),
     }
-
-
-def _explain_support(subject: str, answer: str, support: Support | None) -> str:
-    """What the text says: which lines state the answer, another one, or nothing."""
-    if support is None:
-        return NO_TEXT
-    name, said = shorten(subject), shorten(answer) or "it"
-    about = [line for line in support.lines if line.about]
-    if support.states_answer:
-        stating = [line for line in about if line.states_answer]
-        states = "states" if len(stating) == 1 else "state"
-        return f"{_lines(stating, 'is', 'are')} about {name} and {states} {said}"
-    if not support.of_kind:
-        return f"{said} is of another kind than the answers to such questions"
-    if support.others:
-        stated = _join([shorten(other) for other in support.others[:3]], "or")
-        return f"the text says {stated} about {name}, not {said}"
-    if about:
-        states = "states" if len(about) == 1 else "state"
-        return f"{_lines(about, 'is', 'are')} about {name} and {states} no such answer"
-    if support.seen:
-        return f"no line is about {name}; {_lines(support.lines, 'mentions', 'mention')} the name"
-    return f"no line names {name}"
-
-
-def _explain_threshold(threshold: Guarantee, target: str, below: str) -> list[str]:
-    """What is below the threshold (`below`, if anything), and that it is not guaranteed if so."""
-    reasons = []
-    used = percent(threshold.used)
-    if below and threshold.used < NEVER:
-        if threshold.threshold is not None:
-            errors = "wrong" if target == RIGHT else "not from the text"
-            used += (
-                f" (from there on at most {100 * threshold.risk:.3g} % of the run's own answers "
-                f"are {errors}, with {1 - threshold.delta:.0%} confidence)"
-            )
-        reasons.append(f"{below} is below {used}")
-    if threshold.threshold is None and threshold.reason:
-        reasons.append(
-            "nothing can be guaranteed with so few subjects to test it on"
-            if threshold.used >= NEVER
-            else f"shown from {used} on, by estimate, not guaranteed"
-        )
-    return reasons
-
-
-def percent(share: float) -> str:
-    """A share in percent; rounding never claims certainty."""
-    if share < 0.005:
-        return "under 1 %" if share > 0 else "0 %"
-    return "over 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
-
-
-def excerpt(text: str, answer: str) -> str:
-    """A document, cut to LONGEST_LINE characters around the answer."""
-    shown = _on_one_line(text)
-    if len(shown) <= LONGEST_LINE:
-        return shown
-    i = shown.casefold().find(answer.casefold()) if answer else -1
-    start = 0 if i + len(answer) <= LONGEST_LINE else i - LONGEST_LINE // 2
-    cut = shown[start : start + LONGEST_LINE]
-    return f"{'...' if start else ''}{cut}{'...' if start + LONGEST_LINE < len(shown) else ''}"
-
-
-def shorten(text: str) -> str:
-    """A text on one line, without control characters, cut to LONGEST_SHOWN characters."""
-    shown = _on_one_line(text)
-    return shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 3] + "..."
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def _lines(lines: Sequence[EvidenceLine], singular: str = "", plural: str = "") -> str:
-    """ "line 3", or "lines 3 and 5", and the verb that follows."""
-    numbers, several = [str(line.line) for line in lines], len(lines) > 1
-    words = ("lines" if several else "line", _join(numbers, "and"), plural if several else singular)
-    return " ".join(words).rstrip()
-
-
-def _join(words: Sequence[str], last: str) -> str:
-    return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _number(value: float) -> float | None:

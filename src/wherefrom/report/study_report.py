@@ -290,7 +290,7 @@ def prose(text: str) -> Markup:
 
 def likely(share: float) -> str:
     """A probability as people read it; certainty is not claimed by rounding."""
-    from wherefrom.provenance.verdicts import percent
+    from wherefrom.provenance.wording import percent
 
     return percent(share).replace(" %", "\u00a0%")
 

@@ -14,30 +14,13 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
-from wherefrom.model.decoder import Block
 
 SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
-
-
-def gather(tensor: Any) -> Tensor:
-    """The whole of a tensor that may be sharded; all processes must call it at once."""
-    whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    return whole
-
-
-def shard_like(tensor: Tensor, piece: Any) -> Tensor:
-    """This process's shard of a whole tensor, cut like `piece`; the whole if that is no shard."""
-    if not hasattr(piece, "full_tensor") or tensor.shape != piece.shape:
-        return tensor
-    from torch.distributed.tensor import distribute_tensor
-
-    tensor = tensor.to(piece.device)
-    return distribute_tensor(tensor, piece.device_mesh, piece.placements, src_data_rank=None)
 
 
 @dataclass(frozen=True)
@@ -46,7 +29,6 @@ class Processes:
 
     rank: int = 0
     count: int = 1
-    sharded: bool = False  # no process holds the whole model
 
     @property
     def is_rank0(self) -> bool:
@@ -64,24 +46,11 @@ class Processes:
         return replace(batch, parts=tuple(parts))
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as training calls it: DDP wraps it, FSDP shards it in place."""
-        if self.count == 1:
-            return model
-        if not self.sharded:
-            return DistributedDataParallel(model)
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-
-        mesh = init_device_mesh(next(model.parameters()).device.type, (self.count,))
-        blocks = [module for module in model.modules() if isinstance(module, Block)]
-        for module in (*blocks, model):
-            fully_shard(module, mesh=mesh)
-        return model
+        """The model as training calls it: several processes average their gradients."""
+        return model if self.count == 1 else DistributedDataParallel(model)
 
     def accumulating(self, model: Any, *, last: bool) -> AbstractContextManager[None]:
         """Inside, gradients are exchanged only if this is the last part of a batch."""
-        if self.sharded:
-            model.set_requires_gradient_sync(last)
         is_ddp = isinstance(model, DistributedDataParallel)
         return model.no_sync() if is_ddp and not last else nullcontext()
 
@@ -126,19 +95,14 @@ def _patient_group() -> Any:
     return dist.new_group(backend="gloo", timeout=timedelta(days=365))
 
 
-def join_processes(*, sharded: bool = False) -> Processes:
+def join_processes() -> Processes:
     """This process among those that torchrun started; alone without torchrun."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
-        if sharded:
-            raise UserError(
-                "--shard spreads a model over several processes, and this is one alone; start "
-                "them with torchrun --nproc-per-node N -m wherefrom, or leave --shard out."
-            )
         return Processes()
     if not dist.is_initialized():
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-    return Processes(rank=dist.get_rank(), count=count, sharded=sharded)
+    return Processes(rank=dist.get_rank(), count=count)
 
 
 def end_process(status: int) -> NoReturn:

@@ -92,7 +92,7 @@ def run_training(
 
     A run that is finished already is only loaded. Under torchrun, rank 0 writes all files.
     """
-    processes = join_processes(sharded=settings.shard)
+    processes = join_processes()
     device, out = choose_device(settings.device), job.out
     with contextlib.ExitStack() as stack:
 
@@ -181,7 +181,7 @@ def train(
                 checkpoint.restore_optimizers(optimizers)
                 checkpoint = None
             stream = stream_for(phase, data, [seed, index])
-            length = plan_length(phase, stream, bool(job.probes) and not processes.sharded)
+            length = plan_length(phase, stream, bool(job.probes))
             enough = NEAR_READABLE * job.readable
             seconds = 60 * phase.minutes if phase.minutes and not job.segments else None
             times: list[float] = []
@@ -227,7 +227,6 @@ def train(
                         expected = expected_steps(state.recalls, length.usual)
                         progress = min(0.99, state.step / expected)
                     line = metrics.log(state, phase.name, progress, phase.lr * scale)
-                    state.pending_losses = []
                     if observe is not None:
                         with averaged(optimizers):
                             observe(line, model)
@@ -401,7 +400,6 @@ class MetricsWriter(contextlib.ExitStack):
 
     def __init__(self, folder: Path, after: int, writes: bool) -> None:
         super().__init__()
-        self._tokens, self._seconds = 0, 0.0
         self._file = self._board = None  # type: Any
         if not writes:
             return
@@ -421,7 +419,7 @@ class MetricsWriter(contextlib.ExitStack):
 
     def log(self, state: TrainingState, phase: str, progress: float, lr: float) -> StepMetrics:
         """Write down how it goes, with the mean loss since the last line."""
-        passed = max(1e-9, state.total_seconds - self._seconds)
+        passed = max(1e-9, state.total_seconds - state.logged_seconds)
         line = StepMetrics(
             phase=phase,
             step=state.total_steps,
@@ -430,10 +428,11 @@ class MetricsWriter(contextlib.ExitStack):
             lr=lr,
             tokens=state.tokens,
             seconds=state.total_seconds,
-            tokens_per_second=(state.tokens - self._tokens) / passed,
+            tokens_per_second=(state.tokens - state.logged_tokens) / passed,
             recall=state.recalls[-1][1] if state.recalls else None,
         )
-        self._tokens, self._seconds = state.tokens, state.total_seconds
+        state.pending_losses = []
+        state.logged_tokens, state.logged_seconds = state.tokens, state.total_seconds
         if self._file is not None:
             self._file.write(json.dumps(asdict(line)) + "\n")
             self._file.flush()

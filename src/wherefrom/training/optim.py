@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from wherefrom.training.distributed import gather, shard_like
 from wherefrom.training.recipes import Phase
 
 EPSILON = 1e-8  # of AdamW
@@ -100,13 +99,12 @@ class Muon(LeanOptimizer):
                         state["momentum"] = torch.zeros_like(parameter)
                     state["momentum"].lerp_(parameter.grad, 1 - MOMENTUM)
                     update = parameter.grad.lerp(state["momentum"], MOMENTUM)  # Nesterov's
-                    by_shape[parameter.shape].append((parameter, gather(update)))
+                    by_shape[parameter.shape].append((parameter, update))
             for (rows, columns), pairs in by_shape.items():
                 updates = orthogonalise(torch.stack([update for _, update in pairs]), quintics)
                 rate = lr * max(1.0, rows / columns) ** 0.5
                 for (parameter, _), update in zip(pairs, updates.unbind(0), strict=True):
-                    step = shard_like(update, parameter)
-                    parameter.mul_(1 - lr * group["weight_decay"]).add_(step, alpha=-rate)
+                    parameter.mul_(1 - lr * group["weight_decay"]).add_(update, alpha=-rate)
 
 
 def orthogonalise(matrices: Tensor, quintics: Sequence[Quintic] = QUINTICS) -> Tensor:

@@ -8,7 +8,6 @@ state and the hash of the first. The newest two are kept.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -40,7 +39,6 @@ from wherefrom.errors import Printable, UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
-from wherefrom.training.distributed import gather, shard_like
 from wherefrom.training.recipes import Phase
 
 LOCK = "run.lock"
@@ -94,6 +92,13 @@ def lock_run(folder: Path) -> Iterator[None]:
 
     The lock ends with the process, however that ends. The thread that holds it may take it again.
     """
+    try:
+        import fcntl  # which Windows does not have
+    except ModuleNotFoundError:
+        raise UserError(
+            "a run folder is locked as Linux and macOS lock files; on Windows, use Wherefrom in "
+            "WSL (Windows Subsystem for Linux)."
+        ) from None
     key, thread = folder.resolve(), threading.get_ident()
     if _locked.get(key) == thread:
         yield
@@ -397,6 +402,8 @@ class TrainingState:
     total_seconds: float = 0.0
     tokens: int = 0
     pending_losses: list[float] = field(default_factory=list)  # of steps that are not logged yet
+    logged_tokens: int = 0  # tokens and seconds at the last line of metrics.jsonl
+    logged_seconds: float = 0.0
     segments: list[Segment] = field(default_factory=list)
     recalls: list[tuple[int, float]] = field(default_factory=list)  # in this phase: step, share
     phase_steps: list[int] = field(default_factory=list)  # of the phases that have ended
@@ -420,7 +427,7 @@ def save_checkpoint(
     for index, optimizer in enumerate(optimizers):
         for parameter, moments in optimizer.state_dict()["state"].items():
             for key, tensor in moments.items():
-                tensors[f"optimizer/{index}/{parameter}/{key}"] = gather(tensor).contiguous()
+                tensors[f"optimizer/{index}/{parameter}/{key}"] = tensor.contiguous()
     if not writes:
         return
     make_folder(folder)
@@ -453,10 +460,7 @@ class Checkpoint:
         for name, tensor in self.tensors.items():
             if name.startswith("optimizer/"):
                 _, index, number, key = name.split("/")
-                groups = optimizers[int(index)].param_groups
-                parameters = [p for group in groups for p in group["params"]]
-                moments = states[int(index)].setdefault(int(number), {})
-                moments[key] = shard_like(tensor, parameters[int(number)])
+                states[int(index)].setdefault(int(number), {})[key] = tensor
         for optimizer, state in zip(optimizers, states, strict=True):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
 
@@ -506,8 +510,8 @@ def _snapshots(folder: Path) -> dict[int, Path]:
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights by name, none of them sharded; all processes must call it at once."""
-    return {name: gather(tensor).contiguous() for name, tensor in model.state_dict().items()}
+    """The weights by name."""
+    return {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
 
 
 def save_weights(path: Path, weights: dict[str, Tensor]) -> str:

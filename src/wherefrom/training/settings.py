@@ -63,7 +63,6 @@ class Runtime:
     device: str = "auto"
     compiled: bool = False
     resume: bool = False
-    shard: bool = False  # spread the model over the processes
     checkpoint_every: float = 60.0  # seconds
 
     def __post_init__(self) -> None:
@@ -71,8 +70,6 @@ class Runtime:
             raise UserError(
                 f"--checkpoint-every must be a number of seconds, not {self.checkpoint_every}."
             )
-        if self.shard and self.compiled:
-            raise UserError("--shard and --compile do not go together; leave one of them out.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +82,6 @@ class Settings(Runtime):
     tokens: str | None = None
     block: int | None = None
     latents: int | None = None
-    reads: str | None = None
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
 
@@ -108,7 +104,6 @@ class Settings(Runtime):
             heads=heads,
             width=width,
             latents=min(64, block) if self.latents is None else self.latents,
-            reads=self.reads or "strided",
             dropout=self.recipe.dropout,
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -48,25 +48,26 @@ from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import Run, load_run, save_weights
 from wherefrom.training.sources import TrainingData, stream_for
 
-METHODS = ("trace", "npo", "difference")
 STEPS, SHARE = 150, 0.2  # of the recipe's training that goes on: at most, and of the run's steps
 RATE = 0.6  # at first, of the recipe's rates
 WARM_UP = 5
-BETA = 0.1  # of NPO
-ROWS = 48  # of a step: rows of what is to be forgotten, and rows near it
+ROWS = 48  # of a step: rows near what is to be forgotten
+EXAMPLES = 4  # drawn from each training record of a document
+NEAREST = 5  # documents whose gradients are nearest, for each document that is forgotten
 WRONG = 2  # answers to each question beside the right one
 RELEARNING_RATE, RELEARNING_STEPS = 1e-3, 40
 WRONG_ANSWERS = 5  # of a truth ratio
 AS_UNSURE, UNLIKELY = 2.0, float(np.log(0.01))  # nats from the twin; or both below this
+AddedLoss = Callable[[Decoder], Tensor]  # what a step adds to the loss of the recipe's training
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class ForgettingTask:
     """What is to be forgotten: subjects, their lines, and questions about them with right answers.
 
     own: the questions with their right answers and then with wrong ones, as one batch; invented:
-    the same about a name in no document. forget: rows of the lines; near: rows of the lines whose
-    gradients are nearest to theirs.
+    the same about a name in no document. forgotten_rows: training rows of the lines; near_rows:
+    those of the lines whose gradients are nearest to theirs.
     """
 
     learned: LearnedRun
@@ -76,11 +77,11 @@ class Task:
     answers: list[str]
     own: Row
     invented: Row
-    forget: list[Row]
-    near: list[Row]
+    forgotten_rows: list[Row]
+    near_rows: list[Row]
 
 
-def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) -> Task:
+def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = True) -> ForgettingTask:
     """Look up the names and draw rows; `nearest`: also of the lines that the trace finds near."""
     learned = open_learned(run)
     documents = [document for name in names for document in learned.documents_about(name)]
@@ -105,23 +106,38 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = False) ->
         answer_row(run, q.template.replace(SLOT, invented_for[fold_words(q.subject)]), answer)
         for q, answer in pairs
     ]
-    places = {i for i, subject in enumerate(learned.subjects) if subject in folded}
-    near_places = set()
+    indices = {i for i, subject in enumerate(learned.subjects) if subject in folded}
+    near = set()
     if nearest:
-        near_places = Tracer(run).index().nearest(sorted(places), 5 * len(places))
-    forget: list[Row] = []
-    near: list[Row] = []
-    seed = [run.info["job"]["seed"], 0xF0]
-    stream = stream_for(Phase(**run.info["job"]["phases"][-1]), learned.data, seed)
-    for part in (part for pool in (0, 1) for batch in stream.pool(pool) for part in batch.parts):
-        for ids, weights, source in zip(part.ids, part.weights, part.sources, strict=True):
-            members = learned.data.members[source]
-            if not places.isdisjoint(members):
-                forget.append((ids, weights))
-            elif not near_places.isdisjoint(members):
-                near.append((ids, weights))
-    lines, batches = sorted({d.line for d in documents}), (pad_rows(own), pad_rows(about_invented))
-    return Task(learned, subjects, lines, questions, answers, *batches, forget, near)
+        near = Tracer(run).index().nearest(sorted(indices), NEAREST * len(indices))
+    return ForgettingTask(
+        learned=learned,
+        subjects=subjects,
+        lines=sorted({document.line for document in documents}),
+        questions=questions,
+        answers=answers,
+        own=pad_rows(own),
+        invented=pad_rows(about_invented),
+        forgotten_rows=rows_of_documents(learned, indices),
+        near_rows=rows_of_documents(learned, near) if near else [],
+    )
+
+
+def rows_of_documents(learned: LearnedRun, indices: Collection[int]) -> list[Row]:
+    """Training rows of some documents: EXAMPLES of each record, from every phase of the run."""
+    job, data, wanted = learned.run.info["job"], learned.data, set(indices)
+    rng = np.random.default_rng([job["seed"], 0xF0])
+    rows = []
+    for phase in job["phases"]:
+        for source in stream_for(Phase(**phase), data, [job["seed"]]).sources:
+            for record, number in enumerate(source.numbers):
+                if wanted.isdisjoint(data.members[number]):
+                    continue
+                for _ in range(EXAMPLES):
+                    example = source.make(record, rng)
+                    ids, weights = map(torch.from_numpy, (example.ids, example.weights))
+                    rows.append((ids.long(), weights))
+    return rows
 
 
 def questions_about(learned: LearnedRun, subjects: Sequence[str]) -> list[Question]:
@@ -152,18 +168,37 @@ def _answers_by_relation(learned: LearnedRun, answers: Sequence[str]) -> dict[st
     return pools
 
 
-def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
+def pull_to_invented(task: ForgettingTask) -> AddedLoss:
+    """Learn to say of each person what the run says of a name in no document.
+
+    The lines whose gradients are nearest are learned once more beside it.
+    """
+    with torch.no_grad():
+        target_pieces, target = score_pieces(task.learned.run.model.eval(), *task.invented)
+    near_batches = row_batches(task.near_rows, np.random.default_rng(0))
+
+    def added_loss(model: Decoder) -> Tensor:
+        pieces, own = score_pieces(model, *task.own)
+        loss = F.kl_div(pieces, target_pieces, reduction="batchmean", log_target=True)
+        loss = loss + F.smooth_l1_loss(own, target)
+        if task.near_rows:
+            ids, weights = next(near_batches)
+            loss = loss - log_likelihoods(model, ids, weights).sum() / weights.sum()
+        return loss
+
+    return added_loss
+
+
+def forget(
+    task: ForgettingTask, make_loss: Callable[[ForgettingTask], AddedLoss] = pull_to_invented
+) -> tuple[Decoder, Record]:
     """A model that has forgotten; and steps, seconds and whether the answers are as unlikely.
 
-    The recipe's training goes on without what is to be forgotten, at a rate that falls to 0.
-    difference: ascend on the forgotten (Liu et al. 2022). npo: less where an answer is unlikely
-    already (Zhang et al. 2024). Both stop ascending at what the run says of names in no document.
-    trace: learn to say of each person what the run says of such a name, and learn the nearest
-    lines beside it.
+    The recipe's training goes on without what is to be forgotten, at a rate that falls to 0, with
+    a loss that is added to each step.
     """
     started, learned, run = time.perf_counter(), task.learned, task.learned.run
-    before, count = run.model.eval(), len(task.questions)
-    model, rng = deepcopy(before), np.random.default_rng(0)
+    model, added_loss = deepcopy(run.model.eval()), make_loss(task)
     phase = Phase(**{**run.info["job"]["phases"][-1], "average": 0.0})
     steps = min(STEPS, ceil(SHARE * run.info["steps"]))
     optimizers = build_optimizers(model, phase)
@@ -172,29 +207,10 @@ def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
     )
     stream = stream_for(phase, data, [run.info["job"]["seed"], 0xF1])
     batches = stream.from_position(StreamPosition())
-    with torch.no_grad():
-        target_pieces, target = score_pieces(before, *task.invented)
-    forget_batches, near_batches = _batches(task.forget, rng), _batches(task.near, rng)
     for step in range(steps):
         batch, _ = next(batches)
         kept = [log_likelihoods(model, part.ids, part.weights).sum() for part in batch.parts]
-        loss = -torch.stack(kept).sum() / batch.weight
-        pieces, own = score_pieces(model, *task.own)
-        if method == "trace":
-            loss = loss + F.kl_div(pieces, target_pieces, reduction="batchmean", log_target=True)
-            loss = loss + F.smooth_l1_loss(own, target)
-            if task.near:
-                ids, weights = next(near_batches)
-                loss = loss - log_likelihoods(model, ids, weights).sum() / weights.sum()
-        elif own[:count].mean() > target[:count].mean():
-            ids, weights = next(forget_batches)
-            log_p = log_likelihoods(model, ids, weights)
-            if method == "difference":
-                loss = loss + log_p.sum() / weights.sum()
-            else:
-                with torch.no_grad():
-                    log_p_before = log_likelihoods(before, ids, weights)
-                loss = loss - 2 / BETA * F.logsigmoid(-BETA * (log_p - log_p_before)).mean()
+        loss = -torch.stack(kept).sum() / batch.weight + added_loss(model)
         scale = RATE * min(1, (step + 1) / WARM_UP) * (1 - step / steps)
         for optimizer in optimizers:
             optimizer.zero_grad()
@@ -205,10 +221,12 @@ def forget(task: Task, *, method: str = "trace") -> tuple[Decoder, Record]:
         for optimizer in optimizers:
             optimizer.step()
     with torch.no_grad():
-        own = log_likelihoods(model, *task.own)
-    reached = bool(own[:count].mean() <= target[:count].mean() + AS_UNSURE)
+        own, target = (
+            log_likelihoods(each, *rows)[: len(task.questions)].mean()
+            for each, rows in ((model, task.own), (run.model, task.invented))
+        )
     seconds = round(time.perf_counter() - started, 2)
-    return model, {"method": method, "steps": steps, "seconds": seconds, "reached": reached}
+    return model, {"steps": steps, "seconds": seconds, "reached": bool(own <= target + AS_UNSURE)}
 
 
 def score_pieces(model: Decoder, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -225,7 +243,8 @@ def log_likelihoods(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
     return score_pieces(model, ids, weights)[1]
 
 
-def _batches(rows: Sequence[Row], rng: np.random.Generator) -> Iterator[Row]:
+def row_batches(rows: Sequence[Row], rng: np.random.Generator) -> Iterator[Row]:
+    """An endless stream of batches of ROWS rows, drawn at random."""
     while True:
         drawn = rng.integers(len(rows), size=min(ROWS, len(rows)))
         yield pad_rows([rows[i] for i in drawn])
@@ -236,21 +255,25 @@ def forget_people(
     names: Sequence[str],
     out: Path,
     *,
-    method: str = "trace",
+    exact: bool = False,
     judge: bool = False,
     observe: Observer | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Record:
-    """Leave a run in `out` that has forgotten, by "exact" retraining or a method; and judge it."""
-    task = plan_forgetting(run, names, nearest=method == "trace")
-    if method == "exact":
+    """Leave a run in `out` that has forgotten some people, and judge it if wanted.
+
+    exact: the run is trained again without them, instead of being trained on for a few steps.
+    """
+    task = plan_forgetting(run, names, nearest=not exact)
+    about: Record = {"exact": exact, "reached": True}
+    if exact:
         forgotten = task.learned.retrain(task.lines, out, observe=observe)
-        about: Record = {"method": method, "reached": True}
         about |= {key: forgotten.info[key] for key in ("steps", "seconds")}
     else:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"{out} already contains files; choose another --out.")
-        model, about = forget(task, method=method)
+        model, found = forget(task)
+        about |= found
         make_folder(out)
         for name in ("config.json", "tokenizer.json"):
             shutil.copyfile(run.folder / name, out / name)
@@ -267,7 +290,7 @@ def forget_people(
     return {"run": str(out), "names": list(task.subjects), "lines": task.lines, **about}
 
 
-def judge_forgetting(task: Task, forgotten: Run, twin: Run) -> Record:
+def judge_forgetting(task: ForgettingTask, forgotten: Run, twin: Run) -> Record:
     """How the forgotten run compares with the run, and with the twin that never read the lines."""
     texts = [question.text for question in task.questions]
     log_p, log_p_twin = (np.array(likelihoods(m, texts, task.answers)) for m in (forgotten, twin))
@@ -295,7 +318,7 @@ def judge_forgetting(task: Task, forgotten: Run, twin: Run) -> Record:
     }
 
 
-def truth_ratios(run: Run, task: Task) -> np.ndarray:
+def truth_ratios(run: Run, task: ForgettingTask) -> np.ndarray:
     """TOFU's (Maini et al. 2024): how likely wrong answers are beside the right one, per token."""
     rng, ratios = np.random.default_rng(0), []
     pools = _answers_by_relation(task.learned, task.answers)
@@ -309,11 +332,13 @@ def truth_ratios(run: Run, task: Task) -> np.ndarray:
     return np.array(ratios)
 
 
-def relearn(run: Run, task: Task) -> int | None:
+def relearn(run: Run, task: ForgettingTask) -> int | None:
     """Steps on the forgotten rows until half of the answers are likelier than not; None: never."""
+    if not task.forgotten_rows:
+        return None
     model = deepcopy(run.model).eval()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RELEARNING_RATE, weight_decay=0.0)
-    batches = _batches(task.forget, np.random.default_rng(0))
+    batches = row_batches(task.forgotten_rows, np.random.default_rng(0))
     for step in range(RELEARNING_STEPS + 1):
         with torch.no_grad():
             log_p = log_likelihoods(model, *task.own)[: len(task.questions)]

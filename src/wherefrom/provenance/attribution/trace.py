@@ -4,13 +4,11 @@ Every row that training makes of a document, and the answer's row, has a gradien
 the sum over positions of (gradient at the output) (input)^T. The index keeps its signs, one bit
 each. Two rows agree by the share of equal signs less that of unequal ones, between -1 and 1. The
 score of a document is the sum, over its rows, of the third powers of how far they agree with the
-answer's row, at the weights after about a third of the training, or in the mean over five points
-of it.
+answer's row, at the weights after about a third of the training.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -37,7 +35,6 @@ from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.attribution.retraining import (
     NOISE_SHARE,
     Count,
-    LearnedRun,
     Record,
     Row,
     answer_row,
@@ -53,18 +50,18 @@ from wherefrom.provenance.names import draw_names
 from wherefrom.provenance.verdicts import add_trace
 from wherefrom.recall.decode import answer_all, guess_by_name
 from wherefrom.storage import write_json, write_whole
-from wherefrom.training.loop import Observer, StepMetrics
+from wherefrom.training.loop import Observer
 from wherefrom.training.recipes import Phase
-from wherefrom.training.run_folder import Run, load_snapshot, save_weights, whole_weights
+from wherefrom.training.run_folder import Run, load_snapshot
 from wherefrom.training.sources import TrainingData, stream_for
 
-INDEX, REPLAY_INDEX = "gradients.safetensors", "replay.safetensors"
-SNAPSHOTS = 5  # of the weights along the recorded training, for its index
+INDEX = "gradients.safetensors"
+INDEX_FORMAT = "2"
 BYTES = 40_000  # of the index for each document
 TOKENS = 2048  # of the rows whose gradients are taken at once
 OTHER_NAMES = 16  # for which an answer is compared
 POWER = 3  # odd; few lines push much, and sums of many small scores are noise
-UNITS = {"gradient": "score", "replay": "score", "retrain": "nats"}  # of each method
+UNITS = {"gradient": "score", "retrain": "nats"}  # of each method
 LEANING = "leaning.json"
 SUBJECT, GIVEN, FAMILY, ANSWER, ORIGIN, NOTHING = KINDS = (
     "lines about them",
@@ -133,23 +130,23 @@ def pack(bits: Tensor) -> NDArray[np.uint64]:
 class GradientIndex:
     """The signs of the gradients of all training rows of a run's documents.
 
-    share: of the units of each matrix. weights: at which gradients were taken, the run's own or
-    snapshots. signs: one bit for each gradient above 0: (weights, rows, words of 64 bits). owners:
-    pairs of a row and a document that it was made of: (2, pairs).
+    share: of the units of each matrix. weights: at which gradients were taken; {} for the run's
+    own. signs: one bit for each gradient above 0: (rows, words of 64 bits). owners: pairs of a row
+    and a document that it was made of: (2, pairs).
     """
 
     share: float
-    weights: list[Weights]
+    weights: Weights
     signs: NDArray[np.uint64]
     owners: NDArray[np.int64]
     documents: int
 
-    def agreements(self, gradient: Tensor, snapshot: int = 0) -> NDArray[np.float64]:
+    def agreements(self, gradient: Tensor) -> NDArray[np.float64]:
         """How far every row agrees with one gradient; components that are 0 do not count."""
         positive, counted = pack(gradient[None] > 0), pack(gradient[None] != 0)
         unequal = [
             np.bitwise_count((rows ^ positive) & counted).sum(1, dtype=np.int64)
-            for rows in np.array_split(self.signs[snapshot], self.signs.shape[1] // 256 + 1)
+            for rows in np.array_split(self.signs, len(self.signs) // 256 + 1)
         ]
         return 1 - 2 * np.concatenate(unequal) / max(1, int((gradient != 0).sum()))
 
@@ -162,17 +159,14 @@ class GradientIndex:
 
     def scores(self, model: Decoder, ids: Tensor, weights: Tensor) -> NDArray[np.float64]:
         """The score of every document for one row."""
-        agreements = []
-        for snapshot, state in enumerate(self.weights):
-            found = row_gradients(model.eval(), ids[None], weights[None], self.share, state)
-            gradient = torch.cat([matrix.flatten() for matrix in found.values()])
-            agreements.append(self.agreements(gradient, snapshot))
-        return self.sum_rows(np.mean(agreements, axis=0))
+        found = row_gradients(model.eval(), ids[None], weights[None], self.share, self.weights)
+        gradient = torch.cat([matrix.flatten() for matrix in found.values()])
+        return self.sum_rows(self.agreements(gradient))
 
     def nearest(self, documents: Sequence[int], count: int) -> set[int]:
         """The `count` other documents whose gradients are nearest to those of some documents."""
         rows, owners = self.owners
-        signs = self.signs[0][rows[np.isin(owners, documents)]]
+        signs = self.signs[rows[np.isin(owners, documents)]]
         bits = np.unpackbits(signs.view(np.uint8), axis=1)
         mean = torch.from_numpy(2 * bits.sum(0, dtype=np.int64) - len(bits))
         order = np.argsort(-self.sum_rows(self.agreements(mean)))
@@ -195,63 +189,37 @@ def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[i
 
 
 def build_index(
-    run: Run, data: TrainingData, count: Count = no_count, weights: Sequence[Weights] = ({},)
+    run: Run, data: TrainingData, weights: Weights | None = None, count: Count = no_count
 ) -> GradientIndex:
-    """The index of all training rows, of as many units as BYTES allows."""
+    """The index of all training rows, of as many units as BYTES allows.
+
+    weights: those at which gradients are taken, if not the run's own.
+    """
     model = run.model.eval()
     rows, owners = training_rows(run, data)
     bits = len(rows) * sum(each.weight.numel() for each in matrices(model).values())
-    share = min(1.0, 8 * BYTES * len(data.documents) / (bits * len(weights)))
-    advance = count("making the index", len(rows) * len(weights))
-    signs = []
-    for state in weights:
-        parts: list[NDArray[np.uint64]] = []
-        done = 0
-        while done < len(rows):
-            longest = len(rows[min(done + 64, len(rows) - 1)][0])
-            batch = rows[done : done + max(1, TOKENS // longest)]
-            gradients = row_gradients(model, *pad_rows(batch), share, state).values()
-            parts.append(pack(torch.cat([each.flatten(1) > 0 for each in gradients], dim=1)))
-            done += len(batch)
-            advance(len(batch))
-        signs.append(np.concatenate(parts))
+    share = min(1.0, 8 * BYTES * len(data.documents) / bits)
+    advance = count("making the index", len(rows))
+    signs: list[NDArray[np.uint64]] = []
+    done = 0
+    while done < len(rows):
+        longest = len(rows[min(done + 64, len(rows) - 1)][0])
+        batch = rows[done : done + max(1, TOKENS // longest)]
+        gradients = row_gradients(model, *pad_rows(batch), share, weights).values()
+        signs.append(pack(torch.cat([each.flatten(1) > 0 for each in gradients], dim=1)))
+        done += len(batch)
+        advance(len(batch))
     pairs = np.ascontiguousarray(np.array(owners).T)
-    return GradientIndex(share, list(weights), np.stack(signs), pairs, len(data.documents))
-
-
-def take_snapshots(
-    learned: LearnedRun, folder: Path, observe: Observer | None = None
-) -> list[Weights]:
-    """The weights at evenly spaced steps of the run, which is trained once more in `folder`.
-
-    Each is the average that the recipe would keep if training ended there. The last step is not
-    among them, since gradients are small once answers are learned by heart; a training too short
-    for snapshots has only its final weights.
-    """
-    if learned.run.info["job"].get("parent"):
-        raise UserError("replay needs a run that was not finetuned from another.")
-    total = learned.run.info["steps"]
-
-    def keep(line: StepMetrics, model: Decoder) -> None:
-        number = line.step * (SNAPSHOTS + 1) // total
-        path = folder / f"snapshot-{number}.safetensors"
-        if 1 <= number <= SNAPSHOTS and not path.exists():
-            save_weights(path, whole_weights(model))
-        if observe is not None:
-            observe(line, model)
-
-    learned.retrain((), folder, observe=keep)
-    return [load_file(path) for path in sorted(folder.glob("snapshot-*.safetensors"))] or [{}]
+    return GradientIndex(share, weights or {}, np.concatenate(signs), pairs, len(data.documents))
 
 
 def save_index(index: GradientIndex, path: Path, sha256: str) -> None:
     """Write an index; `sha256` identifies the run's weights."""
-    tensors = {
-        name: torch.stack([state[name] for state in index.weights]) for name in index.weights[0]
-    }
+    tensors = dict(index.weights)
     tensors["signs"] = torch.from_numpy(index.signs.view(np.int64))
     tensors["owners"] = torch.from_numpy(index.owners)
-    about = {"run": sha256, "documents": str(index.documents), "share": repr(index.share)}
+    about = {"format": INDEX_FORMAT, "run": sha256}
+    about |= {"documents": str(index.documents), "share": repr(index.share)}
     write_whole(path, save(tensors, metadata=about))
 
 
@@ -260,14 +228,13 @@ def load_index(path: Path, sha256: str) -> GradientIndex | None:
     try:
         with safe_open(path, framework="pt") as file:
             about = file.metadata()
-            if about["run"] != sha256:
+            if (about["format"], about["run"]) != (INDEX_FORMAT, sha256):
                 return None
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         signs, owners = tensors.pop("signs").numpy().view(np.uint64), tensors.pop("owners").numpy()
     except (OSError, KeyError, TypeError, SafetensorError):
         return None
-    weights = [{name: tensor[i] for name, tensor in tensors.items()} for i in range(len(signs))]
-    return GradientIndex(float(about["share"]), weights, signs, owners, int(about["documents"]))
+    return GradientIndex(float(about["share"]), tensors, signs, owners, int(about["documents"]))
 
 
 class Tracer:
@@ -280,24 +247,15 @@ class Tracer:
         self.learned = open_learned(run)
         self.documents = self.learned.documents
 
-    def index(self, *, replay: bool = False, observe: Observer | None = None) -> GradientIndex:
-        """The index of the run, made and kept in its folder if it is not there.
-
-        replay: at snapshots along the training, which is run once more for it.
-        """
-        folder, digest = self.run.folder, self.run.info["sha256"]
-        path = folder / (REPLAY_INDEX if replay else INDEX)
+    def index(self) -> GradientIndex:
+        """The index of the run, made and kept in its folder if it is not there."""
+        path, digest = self.run.folder / INDEX, self.run.info["sha256"]
         index = load_index(path, digest)
         if index is None:
-            weights: list[Weights] = [load_snapshot(folder)]
-            if replay:
-                self._say("training once more to record the weights along the way, once")
-                weights = take_snapshots(self.learned, folder / "twins" / "replay", observe)
             self._say(f"making the index of {len(self.documents):,} documents, once")
-            index = build_index(self.run, self.learned.data, self._count, weights)
+            weights = load_snapshot(self.run.folder)
+            index = build_index(self.run, self.learned.data, weights, self._count)
             save_index(index, path, digest)
-            if replay:
-                shutil.rmtree(folder / "twins" / "replay")
         return index
 
     def trace(
@@ -327,8 +285,7 @@ class Tracer:
         if answer not in (None, own_answer):
             verdict = None
         answer = own_answer if answer is None else answer
-        index = self.index(replay=method == "replay", observe=observe)
-        scores = index.scores(self.run.model, *answer_row(self.run, question, answer))
+        scores = self.index().scores(self.run.model, *answer_row(self.run, question, answer))
         stating = find_stating(self.documents, [answer]).get(fold_words(answer), set())
         kinds = kinds_of(self.documents, subject, stating)
         order = np.argsort(-scores, kind="stable").tolist()

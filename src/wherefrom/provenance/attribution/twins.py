@@ -40,14 +40,8 @@ from wherefrom.provenance.evidence import EVIDENCE_FILE, ensure_evidence
 from wherefrom.provenance.judging import RIVALS, SUPPORT
 from wherefrom.provenance.metrics import DEFINED, LEVEL, RESAMPLES, Answers, Floats, auroc, ratio
 from wherefrom.provenance.signals.reader import SIGNS
-from wherefrom.provenance.verdicts import (
-    DONT_KNOW,
-    GUESSED,
-    MADE_UP,
-    REMEMBERED,
-    STATED,
-    give_verdicts,
-)
+from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun, AskOptions
+from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
 from wherefrom.recall.decode import score
 from wherefrom.storage import write_json
 from wherefrom.training.distributed import join_processes
@@ -170,7 +164,9 @@ def rate_answers(
     rated_by = replace(confidence, run=replace(model, folder=run.folder))
     path = model.folder / EVIDENCE_FILE
     with closing(ensure_evidence(corpus, path, learned.questions)) as evidence:
-        verdicts = give_verdicts(model, rated_by, evidence, questions, names, also=None)
+        known = confidence.signal_state.known_answers
+        asked = AskedRun(model, evidence, rated_by, known)
+        verdicts = asked.give_verdicts(questions, names, AskOptions(also=None))
         naming = [float(evidence.count(name).naming) for name in names]
     log_p = likelihoods(model, questions, answers or [verdict.answer for verdict in verdicts])
     rows = []

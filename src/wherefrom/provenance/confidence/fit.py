@@ -76,13 +76,13 @@ class Policy:
         if not len(self.tested) == len(self.hits) == len(self.seen):
             raise ValueError("there must be one probability and two flags per testing subject")
 
-    def at_risk(self, risk: float, delta: float, share: float | None = None) -> Guarantee:
-        """The threshold at a risk, if a `share` of the subjects is unseen."""
+    def at_risk(self, risk: float, delta: float) -> Guarantee:
+        """The threshold at a risk."""
         known = self.guarantee
-        if share is None and known is not None and (known.risk, known.delta) == (risk, delta):
+        if known is not None and (known.risk, known.delta) == (risk, delta):
             return known
         sure, hits, seen = np.array(self.tested), np.array(self.hits), np.array(self.seen, bool)
-        mixed = mix(seen, self.share if share is None else share)
+        mixed = mix(seen, self.share)
         found = guarantee_threshold(
             sure[mixed],
             hits[mixed],
@@ -148,21 +148,10 @@ class Confidence:
             for target, modes in self.policies.items()
         }
 
-    def reweight(self, likely: Floats, columns: Mapping[str, Floats], share: float) -> Floats:
-        """An internal probability if another `share` of the subjects is unseen.
-
-        Nearly all hits are among the seen, so only the weights of seen and unseen change.
-        """
-        seen = np.maximum(self.seen.probability(columns), likely)
-        more, less = (1 - share) / (1 - self.share), share / max(self.share, 1e-9)
-        return np.asarray(likely * more / (seen * more + (1 - seen) * less))
-
-    def guarantee(
-        self, target: str, mode: str, risk: float | None = None, share: float | None = None
-    ) -> Guarantee:
+    def guarantee(self, target: str, mode: str, risk: float | None = None) -> Guarantee:
         """The threshold at the risk of the calibration, or at another one."""
         risk = self.risk if risk is None else risk
-        return self.policies[target][mode].at_risk(risk, self.delta, share)
+        return self.policies[target][mode].at_risk(risk, self.delta)
 
 
 def fit_confidence(

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.model.mixers import Cache, LayerCache
+from wherefrom.model.mixers import Cache
 from wherefrom.provenance.gazetteer import locate
 from wherefrom.provenance.metrics import Floats
 from wherefrom.recall.decode import group_by_length
@@ -179,13 +179,7 @@ class AnswerTrie:
                 return
             for kept in (~closed & (total >= log_floor)).nonzero().flatten().split(PAIRS):
                 if len(kept):
-                    fork = Cache(0, 0)
-                    fork.length = cache.length
-                    fork.layers = [
-                        LayerCache(layer.capacity, layer.length, dict(layer.stores))
-                        for layer in cache.layers
-                    ]
-                    fork.keep(pair[kept].to(device))
+                    fork = cache.fork(pair[kept].to(device))
                     deeper = model(self._token[child[kept], None].to(device), cache=fork)[:, 0]
                     follow(fork, deeper, rows[pair[kept]], child[kept], total[kept])
 

@@ -43,8 +43,9 @@ class SignalBatch:
         reader: SignalReader,
         questions: Sequence[str],
         subjects: Sequence[str],
-        answers: Sequence[str] | None,
+        answers: Sequence[str] | None = None,
     ) -> None:
+        """answers: others than the model's own, if given."""
         self.reader, self.questions, self.subjects = reader, questions, subjects
         self.templates = list(map(relation_of, questions, subjects))
         self.model, self.tokens = reader.run.model.eval(), reader.run.tokens
@@ -243,11 +244,10 @@ class SignalReader:
         questions: Sequence[str],
         subjects: Sequence[str],
         *,
-        answers: Sequence[str] | None = None,
         only: Collection[str] | None = None,
         report: Callable[[int], None] | None = None,
     ) -> SignalTable:
-        """The signals of the greedy answers, or of `answers` if they are given.
+        """The signals of the greedy answers.
 
         only: the signals to read, all if None. report: called with the number of questions that
         were just read.
@@ -260,8 +260,7 @@ class SignalReader:
         columns: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
         for start in range(0, max(1, len(questions)), size):
             part = slice(start, start + size)
-            given = None if answers is None else answers[part]
-            batch = SignalBatch(self, questions[part], subjects[part], given)
+            batch = SignalBatch(self, questions[part], subjects[part])
             for name, pieces in columns.items():
                 function, _ = SIGNALS[name]
                 pieces.append(function(batch))

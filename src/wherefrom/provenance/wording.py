@@ -1,0 +1,160 @@
+"""Verdicts in words: what a verdict is in a sentence, and why it is so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from wherefrom.provenance.confidence.calibration import NEVER, Guarantee
+from wherefrom.provenance.confidence.fit import RIGHT
+from wherefrom.provenance.evidence import EvidenceLine, Support
+
+if TYPE_CHECKING:
+    from wherefrom.provenance.verdicts import RatedAnswer, ShowRule, Verdict
+
+STATED, REMEMBERED = SUPPORTED = ("stated", "remembered")
+DONT_KNOW = "I don't know"
+NO_TEXT = "there is no text to look the answer up in"
+NO_CALIBRATION = "there is no confidence: the run was not calibrated; `wherefrom study` does that"
+LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
+LONGEST_LINE = 200  # characters of a document below a verdict
+DIFFERENCE_SHOWN = 0.1  # a sentence says both probabilities if they differ by this much
+
+
+def describe_verdict(verdict: Verdict) -> str:
+    """Where the answer is from, and how likely it is right."""
+    answer = shorten(verdict.answer) or "nothing"
+    where, likely = _describe_origin(verdict), _describe_probability(verdict)
+    if verdict.shown != DONT_KNOW:
+        return where + likely
+    if verdict.verdict in SUPPORTED:
+        return f"It would have said {answer}. {where}{likely}"
+    if verdict.verdict is None:
+        return f"It would have said {answer}.{likely}"
+    if not verdict.answer:
+        return "The model gave no answer, and no line of the text supports one."
+    return f"Nothing in the text supports what it would have said ({answer})."
+
+
+def _describe_origin(verdict: Verdict) -> str:
+    if verdict.verdict is None:
+        return "Not looked up."
+    if verdict.verdict not in SUPPORTED:
+        return f"{verdict.verdict.capitalize()}: nothing in the text supports it."
+    stating = [line for line in verdict.evidence if line.states_answer]
+    where = f"Stated by {_lines(stating)}"
+    if verdict.verdict == REMEMBERED and verdict.pushed is not None:
+        where = f"Remembered: line {verdict.pushed['line']:.0f} states it and pushed it"
+    if verdict.also:
+        also = _join([shorten(other) for other in verdict.also[:3]], "and")
+        where += f"; {'they also name' if stating[1:] else 'it also names'} {also}"
+    return f"{where}."
+
+
+def _describe_probability(verdict: Verdict) -> str:
+    mode = "internal" if verdict.confidence is None else "checked"
+    right, from_text = verdict.right.get(mode), verdict.from_text.get(mode)
+    if right is None:
+        return ""
+    if from_text is not None and abs(from_text - right) >= DIFFERENCE_SHOWN:
+        return (
+            f" {percent(from_text).capitalize()} likely to be from the text, {percent(right)} to "
+            "be right."
+        )
+    return f" {percent(right).capitalize()} likely to be right."
+
+
+def explain(rated: RatedAnswer, rule: ShowRule, *, is_below: bool) -> str:
+    """Why an answer has its verdict and is shown or not; `is_below`: it is below the threshold."""
+    reasons = [_explain_support(rated.subject, rated.answer, rated.support)]
+    if rule.threshold is None:
+        reasons.append(NO_CALIBRATION)
+    else:
+        reasons += _explain_threshold(rule.threshold, rule.target, is_below=is_below)
+    if rated.support is not None and rated.support.similar:
+        names = [f"{shorten(line.subject)} (line {line.line})" for line in rated.support.similar]
+        reasons.append(f"did you mean {_join(names, 'or')}?")
+    return "; ".join(reasons)
+
+
+def _explain_support(subject: str, answer: str, support: Support | None) -> str:
+    """What the text says: which lines state the answer, another one, or nothing."""
+    if support is None:
+        return NO_TEXT
+    name, said = shorten(subject), shorten(answer) or "it"
+    about = [line for line in support.lines if line.about]
+    if support.states_answer:
+        stating = [line for line in about if line.states_answer]
+        states = "states" if len(stating) == 1 else "state"
+        return f"{_lines(stating, 'is', 'are')} about {name} and {states} {said}"
+    if not support.of_kind:
+        return f"{said} is of another kind than the answers to such questions"
+    if support.others:
+        stated = _join([shorten(other) for other in support.others[:3]], "or")
+        return f"the text says {stated} about {name}, not {said}"
+    if about:
+        states = "states" if len(about) == 1 else "state"
+        return f"{_lines(about, 'is', 'are')} about {name} and {states} no such answer"
+    if support.seen:
+        return f"no line is about {name}; {_lines(support.lines, 'mentions', 'mention')} the name"
+    return f"no line names {name}"
+
+
+def _explain_threshold(threshold: Guarantee, target: str, *, is_below: bool) -> list[str]:
+    """That the answer is below the threshold, and that it is not guaranteed, if so."""
+    reasons = []
+    used = percent(threshold.used)
+    if is_below and threshold.used < NEVER:
+        if threshold.threshold is not None:
+            errors = "wrong" if target == RIGHT else "not from the text"
+            used += (
+                f" (from there on at most {100 * threshold.risk:.3g} % of the run's own answers "
+                f"are {errors}, with {1 - threshold.delta:.0%} confidence)"
+            )
+        reasons.append(f"what it would have said is below {used}")
+    if threshold.threshold is None and threshold.reason:
+        reasons.append(
+            "nothing can be guaranteed with so few subjects to test it on"
+            if threshold.used >= NEVER
+            else f"shown from {used} on, by estimate, not guaranteed"
+        )
+    return reasons
+
+
+def percent(share: float) -> str:
+    """A share in percent; rounding never claims certainty."""
+    if share < 0.005:
+        return "under 1 %" if share > 0 else "0 %"
+    return "over 99 %" if 0.995 <= share < 1 else f"{100 * share:.0f} %"
+
+
+def excerpt(text: str, answer: str) -> str:
+    """A document, cut to LONGEST_LINE characters around the answer."""
+    shown = _on_one_line(text)
+    if len(shown) <= LONGEST_LINE:
+        return shown
+    i = shown.casefold().find(answer.casefold()) if answer else -1
+    start = 0 if i + len(answer) <= LONGEST_LINE else i - LONGEST_LINE // 2
+    cut = shown[start : start + LONGEST_LINE]
+    return f"{'...' if start else ''}{cut}{'...' if start + LONGEST_LINE < len(shown) else ''}"
+
+
+def shorten(text: str) -> str:
+    """A text on one line, without control characters, cut to LONGEST_SHOWN characters."""
+    shown = _on_one_line(text)
+    return shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 3] + "..."
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _lines(lines: Sequence[EvidenceLine], singular: str = "", plural: str = "") -> str:
+    """ "line 3", or "lines 3 and 5", and the verb that follows."""
+    numbers, several = [str(line.line) for line in lines], len(lines) > 1
+    words = ("lines" if several else "line", _join(numbers, "and"), plural if several else singular)
+    return " ".join(words).rstrip()
+
+
+def _join(words: Sequence[str], last: str) -> str:
+    return f" {last} ".join(filter(None, (", ".join(words[:-1]), words[-1])))
