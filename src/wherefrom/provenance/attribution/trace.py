@@ -380,8 +380,8 @@ class Tracer:
     def lean_unseen(self) -> Record:
         """What answers about judged people in no document lean on, by gradient: RUN/leaning.json.
 
-        push: the mean share of a kind, with its interval, over the people for whom some line is above
-        the noise floor; lines: the share of lines of that kind.
+        push: the mean share of a kind, with its interval, over the people for whom some line is
+        above the noise floor; lines: the share of lines of that kind.
         """
         people: list[Record] = []
         counts = []
