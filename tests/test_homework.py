@@ -245,7 +245,7 @@ class TestReport:
         report = make_report(judged)
         answered = {q["section"] for q in report["questions"] if q["answered"]}
         assert answered >= set(WRITTEN)
-        assert "without pretraining" in section(report, "recall")["sentence"]
+        assert "questions only" in section(report, "recall")["sentence"]
         assert " ." not in section(report, "recall")["sentence"]
         made = section(report, "made")
         assert "of training in pre." in made["sentence"]
