@@ -215,7 +215,10 @@ class PreparedStudy:
         return self._score(answers["reader"])
 
     def _score(self, answers: Sequence[str]) -> Recall:
-        return score(answers, [question.answer or "" for question in self.given.dev.questions])
+        pairs = zip(self.given.dev.questions, answers, strict=True)
+        stated = [(question, answer) for question, answer in pairs if not question.is_silent]
+        labels = [question.answer or "" for question, _ in stated]
+        return score([answer for _, answer in stated], labels)
 
 
 def prepare_study(
@@ -321,7 +324,8 @@ def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
     held_out = {names[i] for i in order[:count]}
     learned = tuple(q for q in questions if q.subject not in held_out)
     train = replace(split.train, questions=learned)
-    return replace(split, train=train), [q for q in questions if q.subject in held_out]
+    stopping = [q for q in questions if q.subject in held_out and not q.is_silent]
+    return replace(split, train=train), stopping
 
 
 def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int) -> list[Question]:
@@ -417,7 +421,8 @@ def baseline_answers(
     answers: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}, "reader": {}}
     for template in dev.templates:
         questions = [q for q in dev.questions if q.template == template]
-        learned = [q for q in train.questions if q.template == template] or train.questions
+        answered = [q for q in train.questions if not q.is_silent]
+        learned = [q for q in answered if q.template == template] or answered
         answers["majority"] |= dict.fromkeys(questions, majority_answer(learned))
         answers["by name"] |= zip(questions, guess_by_name(learned, questions), strict=True)
         for question in questions:
@@ -463,7 +468,11 @@ def _rows(
 def make_row(
     name: str, about: str, pairs: Sequence[tuple[Question, str]], run: Run | None = None
 ) -> Row:
-    """A line of the table, from questions with their answers; `relations` has each relation."""
+    """A line of the table, from questions with their answers; `relations` has each relation.
+
+    Questions that no document answers do not count: a model alone cannot be silent.
+    """
+    pairs = [(question, answer) for question, answer in pairs if not question.is_silent]
 
     def recall(pairs: Sequence[tuple[Question, str]]) -> Row:
         labels = [question.answer or "" for question, _ in pairs]

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import NOT_STATED, read_relations
+from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import Question
+from wherefrom.corpus.questions import NOT_STATED, Question
 
 FOUNDER, YEAR = "Who founded {subject}?", "In which year was {subject} founded?"
 # what states the answer to a relation, and what only looks like it

@@ -65,7 +65,6 @@ MOST_ANSWERS = 6  # of a subject
 LEAST_PROBABILITY = 0.02  # of an answer that is not the most likely one
 LEAST_STATED = 0.02  # probability that documents state an answer, below which nothing is read
 SILENT = 0  # the key that stands for "not stated"
-NOT_STATED = "-"  # an answer of the training file: no document states it
 NEAR_WORDS = 6  # words around an answer, without which its document does not state it
 FOLDS, ENOUGH_TO_HALVE = 4, 200  # folds of the labelled documents; 2 from so many documents on
 LEFT_UNASKED = 0.3  # share of the unasked documents that state an answer, below which none does
@@ -159,13 +158,13 @@ def _read_all(documents: Documents, questions: tuple[Question, ...]) -> tuple[Re
         if question.answer is not None:
             by_template[question.template].append(question)
             for doc in names.about(fold_words(question.subject)):
-                expected[doc].add(question.answer)
+                expected[doc].update(() if question.is_silent else (question.answer,))
     rules = learn_rules([(documents[doc], answers) for doc, answers in expected.items()])
     readings, readers = [], []
     for template, asked in by_template.items():
         about = {doc for q in asked for doc in names.about(fold_words(q.subject))}
         reader = RelationReader(documents, rules, asked, expected.keys() - about)
-        found = len(asked) - len(reader.missing)
+        found = sum(not question.is_silent for question in asked) - len(reader.missing)
         if found >= FEWEST:
             reader.train()
             readers.append(reader)
@@ -247,7 +246,7 @@ class RelationReader:
             spans = Spans({doc: documents[doc] for doc in docs}, rules)
             for question, indices in zip(batch, about, strict=True):
                 answer = question.answer or ""
-                if answer == NOT_STATED:
+                if question.is_silent:
                     self.labels.update(dict.fromkeys(indices, SILENT))
                     continue
                 key = phrase_key(answer)

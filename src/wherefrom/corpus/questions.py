@@ -22,6 +22,7 @@ from wherefrom.corpus.inflection import Ending, find_inflected, learn_endings, s
 from wherefrom.errors import UserError
 
 SLOT = "{subject}"
+NOT_STATED = "-"  # the answer of a question that no document answers
 LONGEST_QUESTION = 2_000
 LONGEST_NAME = 40  # words of a subject that is looked for in a question,
 LONGEST_GLUED = 60  # and characters of one that something is glued to,
@@ -40,6 +41,11 @@ class Question:
     subject: str
     answer: str | None
     template: str = ""
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the file says that no document states an answer."""
+        return self.answer == NOT_STATED
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ class TrainingData:
         text: the facts read off the text, and the order of the rows.
         """
         readings = read_relations(documents, questions)
+        questions = [question for question in questions if not question.is_silent]
         names, count = names_of(documents), len(documents)
         in_no_document = count + len(names)
 
