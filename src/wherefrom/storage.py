@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,14 @@ def make_folder(path: str | Path) -> Path:
     except OSError as problem:
         raise UserError(f"the folder {path} cannot be made: {problem.strerror}.") from None
     return path
+
+
+def digest_of(texts: Sequence[str]) -> str | None:
+    """The hash of the texts as lines, None for no text."""
+    digest = hashlib.sha256()
+    for i, text in enumerate(texts):
+        digest.update(f"\n{text}".encode() if i else text.encode())
+    return digest.hexdigest() if texts else None
 
 
 def sha256_of(path: str | Path) -> str:

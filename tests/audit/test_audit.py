@@ -12,8 +12,7 @@ import pytest
 
 import wherefrom
 from wherefrom.audit import asking, job
-from wherefrom.audit.models import open_model
-from wherefrom.audit.runs import open_asker, open_run, read_answers
+from wherefrom.audit.runs import open_asker, open_model, open_run, read_answers
 from wherefrom.corpus.subjects import read_subjects
 from wherefrom.errors import UserError
 from wherefrom.report.study_report import make_report

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.audit.models import LanguageModel
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
+from wherefrom.model.interface import LanguageModel, TokenScores
 from wherefrom.provenance.metrics import Bools, Floats
 
 ASKED = "{question}"
@@ -220,26 +220,19 @@ def spread(known: Mapping[str, float], answer: str, log_probability: float) -> d
 
 def score_texts(
     model: LanguageModel, prompts: Sequence[str], answers: Sequence[str]
-) -> list[tuple[Floats, Floats]]:
+) -> list[TokenScores]:
     """log p of the tokens of each answer behind its prompt, and of the likeliest other tokens.
 
     Both are empty where prompt and answer are too long. Without a prompt, the first token of the
     answer is given.
     """
-    scores = [(np.empty(0), np.empty(0))] * len(prompts)
-    rows, before, after = [], [], []
-    for i, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+    before, after = [], []
+    for prompt, answer in zip(prompts, answers, strict=True):
         completion = model.continuation(prompt, answer)
-        ids = model.prompt(prompt) or completion[:1]
-        if not prompt:
-            completion = completion[1:] or completion
-        if len(ids) + len(completion) <= model.longest:
-            rows.append(i)
-            before.append(ids)
-            after.append(completion)
-    for i, pair in zip(rows, model.score(before, after), strict=True):
-        scores[i] = pair
-    return scores
+        before.append(model.prompt(prompt) or completion[:1])
+        after.append(completion if prompt else completion[1:] or completion)
+    nothing = TokenScores(np.empty(0), np.empty(0))
+    return [scores or nothing for scores in model.score(before, after)]
 
 
 def score_decoys(

@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.audit import asking, runs
 from wherefrom.audit.asking import ASKED, PROMPT, AskState, accepted, is_match
-from wherefrom.audit.models import LanguageModel, check_files, open_model
+from wherefrom.audit.runs import open_model
 from wherefrom.corpus import questions as wordings
 from wherefrom.corpus import subjects as roles
 from wherefrom.corpus.documents import Corpus, Document, hash_file, read_documents, read_lines
@@ -35,12 +35,14 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
 from wherefrom.corpus.subjects import Subject
 from wherefrom.errors import Record, UserError
+from wherefrom.model.huggingface import HuggingFaceModel, check_files
+from wherefrom.model.interface import LanguageModel
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.evidence import EVIDENCE_FILE, Support, ensure_evidence, find_support
 from wherefrom.provenance.judging import write_judgement
 from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.recall.decode import Recall
-from wherefrom.storage import make_folder, sync_folder, write_json
+from wherefrom.storage import digest_of, make_folder, sync_folder, write_json
 from wherefrom.training import run_folder
 
 # shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
@@ -102,7 +104,7 @@ def run_audit(
     subjects, state = plan_audit(opened, file, strangers, job)
     data: dict[str, Any] = {}
     if corpus is not None:
-        job["documents"] = run_folder.digest_of(corpus.texts)
+        job["documents"] = digest_of(corpus.texts)
         data["corpus"] = run_folder.describe_file(
             corpus.path, corpus.sha256, out, documents=len(corpus.texts)
         )
@@ -381,7 +383,7 @@ def study_base(
     if is_first and parts.exists():
         run_folder.open_folder(parts, job, resume=resume)
     if not saved.is_dir():
-        opened = LanguageModel(Path(base), to_train=True)
+        opened = HuggingFaceModel(Path(base), to_train=True)
         examples = make_examples(opened, corpus.documents, train.questions)
         import transformers
 
@@ -420,7 +422,7 @@ def study_base(
 
 
 def make_examples(
-    opened: LanguageModel, documents: Sequence[Document], questions: Sequence[Question]
+    opened: HuggingFaceModel, documents: Sequence[Document], questions: Sequence[Question]
 ) -> list[dict[str, list[int]]]:
     """Documents; and with loss on answers alone, questions and facts as blanks to fill in."""
     block, end_id = min(BLOCK, opened.longest), opened.tokens.eos_token_id

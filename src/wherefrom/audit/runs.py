@@ -13,9 +13,11 @@ from typing import Any, cast
 from pydantic import TypeAdapter, ValidationError
 
 from wherefrom.audit import asking
-from wherefrom.audit.models import LanguageModel, open_model
 from wherefrom.corpus.subjects import read_subjects
 from wherefrom.errors import UserError
+from wherefrom.model.huggingface import HuggingFaceModel, check_files
+from wherefrom.model.interface import LanguageModel
+from wherefrom.model.own import OwnModel
 from wherefrom.provenance import ask, judging
 from wherefrom.provenance.ask import Asker
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
@@ -24,9 +26,21 @@ from wherefrom.provenance.signals.reader import SignalReader, SignalTable
 from wherefrom.storage import read_json
 from wherefrom.training.run_folder import AUDIT, Run, is_run, load_run
 
-_open = lru_cache(maxsize=1)(open_model)  # threads of the page share one model
 ANSWERS = "answers.jsonl"
 Record = dict[str, Any]
+
+
+def open_model(source: str | Path) -> LanguageModel:
+    """A run of ours, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
+    if is_run(source):
+        run = load_run(source)
+        sha256 = str(run.info.get("sha256"))
+        return OwnModel(run.model.eval(), run.tokens, name=str(run.folder), sha256=sha256)
+    check_files(Path(source))
+    return HuggingFaceModel(Path(source))
+
+
+_open = lru_cache(maxsize=1)(open_model)  # threads of the page share one model
 
 
 @dataclass(frozen=True, repr=False)

@@ -17,8 +17,9 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
+from wherefrom.storage import digest_of
 from wherefrom.training.recipes import Budget, Phase, Recipe
-from wherefrom.training.run_folder import Run, Segment, describe_file, digest_of, question_rows
+from wherefrom.training.run_folder import Run, Segment, describe_file, question_rows
 
 LARGEST_SEED = 2**31 - 1
 MOST_WORDINGS = 20  # of questions, whose words the vocabulary has beside those of the text
