@@ -74,6 +74,18 @@ def read_json(path: str | Path) -> Any:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
 
 
+def read_json_lines(path: str | Path) -> list[Any]:
+    """The records in a file of JSON lines that grows; none if it is missing.
+
+    A line that was cut short as the writer was killed is left out.
+    """
+    path, records = Path(path), []
+    for line in path.read_text(encoding="utf-8").split("\n") if path.is_file() else ():
+        with suppress(ValueError):
+            records.append(json.loads(line))
+    return records
+
+
 def make_folder(path: str | Path) -> Path:
     """Make the folder if it does not exist; a UserError says why it cannot be made."""
     path = Path(path)

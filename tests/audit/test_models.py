@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from wherefrom.audit.runs import open_model
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.own import OwnModel
+from wherefrom.provenance.audited import open_model
 
 BEFORE = "Q: What is the capital of Italy?\nA: Rome\n"
 NAMES = ["France", "Peru", "the Netherlands", "日本", "Chad", "Fra"]

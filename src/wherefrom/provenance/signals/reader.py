@@ -205,6 +205,21 @@ GIVEN_SEEN = ("log_probability", "token_margin", "elsewhere")  # what tells righ
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
 
 
+SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
+# what others would use: the signals, and what they are
+Rivals = Mapping[str, tuple[tuple[str, ...], str]]
+RIVALS: Rivals = {
+    "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
+    "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
+    "semantic entropy": (("country_entropy",), "of the same distribution added up by country"),
+    "reference ratio": (
+        ("log_probability", "reference"),
+        "log p of the answer beside that by the twin without the text",
+    ),
+    "name support": ((SUPPORT,), "documents that name the subject; it needs the text"),
+}
+
+
 class SignalTable(NamedTuple):
     """The answers, and a column per signal: a number per question, NaN where it is not defined."""
 
