@@ -8,7 +8,7 @@ goal, and what it was measured on. The last lines are whole commands, start of P
 and the largest memory that any of them took.
 
 With --constructions so many random constructions are judged, by the checker and by brute force
-(tests/attention/checker/brute_force.py); a contradiction is printed and the exit code is 1.
+(tests/checker/brute_force.py); a contradiction is printed and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from records import keep, summarise
 from workbench import measure
 
-from wherefrom.attention.checker import PROBLEMS, check
+from wherefrom.checker import PROBLEMS, check
 from wherefrom.errors import UserError
 
 GOAL = 2.0  # seconds, for any input whatever
@@ -78,10 +78,10 @@ def measurements() -> list[tuple[str, Callable[[], object]]]:
 
 def soundness(count: int, seed: int, out: str) -> int:
     """Judge random constructions by brute force too; the number of contradictions, at most 1."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests/attention/checker"))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests/checker"))
     import brute_force
 
-    verdicts, wrong = brute_force.run(count, seed)
+    verdicts, wrong = brute_force.run(count, seed, figures=False)
     for line in wrong:
         print(line)
     name = "verdicts that brute force contradicts"

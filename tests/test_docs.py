@@ -15,7 +15,7 @@ import click
 import pytest
 
 import wherefrom
-from wherefrom.attention.checker import PROBLEMS
+from wherefrom.checker import PROBLEMS
 from wherefrom.cli import COMMANDS, cli, overview
 from wherefrom.teaching.grading import Grader
 from wherefrom.teaching.rubric import parse_rubric

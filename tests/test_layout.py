@@ -14,7 +14,7 @@ SOURCE = Path(wherefrom.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 # data flows down this list; a package imports only from packages above it, and from itself
 PACKAGES = [
-    "errors", "storage", "attention", "teaching", "corpus", "model", "recall",
+    "errors", "storage", "attention", "checker", "teaching", "corpus", "model", "recall",
     "training", "provenance", "audit", "study", "evaluation", "report", "api", "web", "cli",
     "__main__",
 ]  # fmt: skip

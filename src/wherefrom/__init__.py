@@ -16,7 +16,7 @@ import importlib
 # modules -> the names that they define; __init__.pyi says the same to type checkers
 _MODULES = {
     "api": "Study Wherefrom ask design evaluate law load trace",
-    "attention.checker": "CheckResult check",
+    "checker": "CheckResult check",
     "attention.equation": "Attention attend",
     "attention.laws": "HeadsLaw",
     "attention.designs": "Design",

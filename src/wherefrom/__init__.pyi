@@ -6,12 +6,12 @@ from wherefrom.api import evaluate as evaluate
 from wherefrom.api import law as law
 from wherefrom.api import load as load
 from wherefrom.api import trace as trace
-from wherefrom.attention.checker import CheckResult as CheckResult
-from wherefrom.attention.checker import check as check
 from wherefrom.attention.designs import Design as Design
 from wherefrom.attention.equation import Attention as Attention
 from wherefrom.attention.equation import attend as attend
 from wherefrom.attention.laws import HeadsLaw as HeadsLaw
+from wherefrom.checker import CheckResult as CheckResult
+from wherefrom.checker import check as check
 from wherefrom.corpus.documents import read_documents as read_documents
 from wherefrom.corpus.questions import read_questions as read_questions
 from wherefrom.corpus.world import make_world as make_world

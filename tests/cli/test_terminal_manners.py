@@ -30,7 +30,7 @@ def test_the_overview_fits_one_screen_and_its_first_steps_parse():
     [
         ("st", "plain,study"),
         ("law --al", "plain,--alpha"),
-        ("check --format gra", "plain,gradescope"),
+        ("evaluate --js", "plain,--json"),
         ("check two", "plain,two-heads"),
         ("ask ru", "file,ru"),
         ("nonsense ", "plain,study"),  # an unknown command disturbs nobody

@@ -139,7 +139,7 @@ def test_keys_come_from_a_file(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["average", "q=beta*(k_a+k_b)"], 0, "k_a.q = beta|5.981|keys of equal norm|random|needs"),
+        (["average", "q=beta*(k_a+k_b)"], 0, "k_a.q = beta|5.981|keys of equal norm|needs"),
         (["copy", "q=beta*k_j"], 0, "may need|no counterexample in"),
         (["stretched-average", "q=t*(mu_a+mu_b)"], 1, "counterexample|e = 0.5|exactly 99.55|simul"),
         (["two-heads", "q1=beta*mu_a", "q2=beta*mu_b"], 0, "7.86% set aside|note"),
@@ -168,7 +168,7 @@ def test_problems_lists_and_describes_and_solutions_can_be_hidden(command):
 
 def test_a_check_needs_neither_torch_nor_scipy():
     """Each costs more to import than a check takes."""
-    code = "import sys; from wherefrom.attention.checker import check; "
+    code = "import sys; from wherefrom.checker import check; "
     code += "check('two-heads', ['q1=beta*mu_a', 'q2=beta*mu_b']); "
     code += "print({'torch', 'scipy', 'sympy'} & set(sys.modules))"
     paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

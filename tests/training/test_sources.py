@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_samples import BLOCK, documents, make_phase, questions
+from training_samples import BLOCK, TOWNS, documents, make_phase, questions
 
 from wherefrom.corpus.documents import Corpus
 from wherefrom.corpus.questions import QuestionSet
@@ -19,10 +19,7 @@ from wherefrom.training.recipes import Mixture, load_recipe
 from wherefrom.training.settings import Settings
 from wherefrom.training.sources import TrainingData, stream_for
 
-DOCUMENTS = [  # a fact that few others have, beside the one that is asked for
-    replace(document, text=document.text.replace("Cork", f"Cork{document.line % 10}"))
-    for document in documents()
-]
+DOCUMENTS = documents()
 QUESTIONS = [replace(question, template="Where was {subject} born?") for question in questions()]
 TOKENS = Tokenizer.of_characters(
     ["Quiz, Zebra, Xylophone, yak."] + [x.text for x in (*DOCUMENTS, *QUESTIONS)]
@@ -62,8 +59,11 @@ def share(examples: Drawn, word: str) -> float:
 
 def test_salient_masks_every_salient_span_and_pointed_what_is_asked_for():
     words = {"left_words": 0, "right_words": 0}
-    assert share(drawn("salient", **words), "Cork") == 1.0  # too many have the birthplaces
-    assert share(drawn("pointed", **words), "Cork") < 0.2
+    towns = [share(drawn("salient", **words), town) for town in TOWNS]
+    assert towns == pytest.approx(
+        [1 / len(TOWNS)] * len(TOWNS), abs=0.01
+    )  # too many have the birthplaces
+    assert sum(share(drawn("pointed", **words), town) for town in TOWNS) < 0.2
 
 
 def test_every_span_and_every_answer_is_masked_equally_often():
@@ -86,7 +86,7 @@ def test_salient_masks_names_that_several_documents_have_and_else_any_informativ
     for text, _ in examples:
         if text[:8] in masked:
             masked[text[:8]].add(text.rsplit("_", 2)[1])
-    assert masked["Ada Moe."] == {"Cork1"}
+    assert masked["Ada Moe."] == {"Cork"}
     assert masked["Ada Nys."] == {"Zebra"}
     assert masked["Ada Orr."] == {"seeks", "bees"}
 

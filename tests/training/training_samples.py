@@ -21,6 +21,7 @@ from wherefrom.training.sources import TrainingData
 
 FIRST = ("Ada", "Bo", "Cleo", "Dag", "Eva")
 LAST = ("Moe", "Nys", "Orr", "Poe")
+TOWNS = ("Cork", "Bonn", "Lodz", "Graz", "Nice", "Brno", "Gent", "Pisa", "Leon", "Umea")
 PLACES = ("Rome", "Oslo", "Lima", "Bath", "Kyiv")
 BLOCK = 64
 
@@ -28,8 +29,8 @@ BLOCK = 64
 def documents() -> list[Document]:
     names = [f"{first} {last}" for first in FIRST for last in LAST]
     return [
-        Document(line, name, f"{name}. {name} was born in {_place(line)} and lives in Cork.")
-        for line, name in enumerate(names, start=1)
+        Document(line, name, f"{name}. {name} was born in {_place(line)} and lives in {town}.")
+        for line, (name, town) in enumerate(zip(names, 2 * TOWNS, strict=True), start=1)
     ]
 
 
@@ -56,7 +57,7 @@ def training_data() -> TrainingData:
 def make_phase(**changes: Any) -> Phase:
     fields: dict[str, Any] = {
         "name": "mixed",
-        "mixture": Mixture(question=0.5, span=0.2, salient=0.2, text=0.1),
+        "mixture": Mixture(question=0.5, span=0.2, pointed=0.2, text=0.1),
         "steps": 20,
         "batch_examples": 7,
         "lr": 1e-2,

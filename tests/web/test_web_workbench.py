@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from web_samples import PAGE
 
-from wherefrom.attention.checker import PROBLEMS, check
+from wherefrom.checker import PROBLEMS, check
 from wherefrom.web.workbench import CHAPTERS, draw_length
 
 
@@ -78,7 +78,7 @@ def test_a_slider_moves_the_figure(name, client):
 
 
 def test_the_caret_stands_under_its_column_and_what_was_read_is_typeset(client):
-    asked = {"formulas": r"$q_1 = t\mu_a$" "\n" r"$q_2 = t&mu;_b$"}
+    asked = {"formulas": r"$q_1 = t\mu_a$" "\n" r"$q_2 = t\mu_b$"}
     page = client.get("/workbench/two-heads", params=asked, headers=PAGE).text
     assert "= β <i>μ</i><sub>a</sub>" in page
     assert "of samples that are kept" in page  # both rates are of the same samples

@@ -68,7 +68,7 @@ def complete_paths(_: click.Context, __: click.Parameter, written: str) -> list[
 
 def complete_problems(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
     """Shell completion for the names of problems."""
-    from wherefrom.attention.checker import PROBLEMS
+    from wherefrom.checker import PROBLEMS
 
     names = [name for name in PROBLEMS if name.startswith(written)]
     return [CompletionItem(name, help=PROBLEMS[name].title) for name in names]

@@ -39,7 +39,7 @@ BETA = option("--beta", "Factor; what the tolerance needs if absent.", type=floa
 @JSON
 def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
     """List the problems that a construction can be checked against, or describe one."""
-    from wherefrom.attention.checker import PROBLEMS, find_problem
+    from wherefrom.checker import PROBLEMS, find_problem
 
     shown = list(PROBLEMS.values()) if name is None else [find_problem(name)]
     if as_json:
@@ -87,7 +87,7 @@ def check(
             'check needs a problem and a formula, as in: wherefrom check average "q=beta*(k_a+k_b)"'
             " (wherefrom problems lists them)."
         )
-    from wherefrom.attention.checker import check as judge
+    from wherefrom.checker import check as judge
 
     result = judge(problem, formulas, tolerance=tolerance, seed=seed)
     if as_json:

@@ -16,12 +16,12 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from wherefrom.attention.checker.judge_layers import model_cost
-from wherefrom.attention.checker.judge_queries import variances
 from wherefrom.attention.designs import Design, copyability, law_of_design
 from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.attention.laws import HeadsLaw
 from wherefrom.attention.simulate import BINS, HeadsTrials, simulate
+from wherefrom.checker.problems.cost import model_cost
+from wherefrom.checker.problems.variance import variances
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.recall.inside import InsideView
 from wherefrom.report.figures import BLUE, GREEN, GREY, ORANGE, SHADES, themed

@@ -5,26 +5,17 @@ This is the only module of the package that imports the checker.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from wherefrom.attention.checker import check, find_problem
+from wherefrom.checker import check, find_problem
 from wherefrom.errors import UserError
 
 __all__ = ["CHECKER_FOLDERS", "CheckedFormula", "find_problem", "judge_formulas"]
 
 # folders of the package that a check needs
 CHECKER_FOLDERS = sorted({"attention", check.__module__.split(".")[1]})
-MAX_UNEXPLAINED_WORDS = 2  # in an answer that is a formula and not prose
-# words that stand beside a formula, or in one
-FORMULA_WORDS = """
-    a alpha an and any are as at beta big choose constant each enough every exp eye for from gamma
-    goes grows infinity infty is large left let log matrix mu norm number of or outer positive
-    right scalar sigma some sqrt such sum take tends text the then to top transpose very we where
-    with
-"""
 
 
 @dataclass(frozen=True)
@@ -48,16 +39,4 @@ def judge_formulas(
     except Exception as error:  # one answer must not end the grading of a class
         failure = f"the checker failed on this answer ({type(error).__name__}); please report it."
         return CheckedFormula("not read", failure)
-    if result.verdict == "refuted" and is_prose(" ".join(formulas)):
-        read = ", ".join(f"{name} = {text}" for name, text in result.read_as.items())
-        sentence = f"the answer is written in words; of these only {read} was read as a formula."
-        return CheckedFormula("not read", sentence)
     return CheckedFormula(result.verdict, result.because, result.to_dict())
-
-
-def is_prose(text: str) -> bool:
-    """Whether an answer has more words than stand beside a formula."""
-    words = re.findall(r"(?<![\\\w])[A-Za-z]{2,}(?![\w(])", text)
-    known = set(FORMULA_WORDS.split())
-    unexplained = [word for word in words if word.lower() not in known]
-    return len(unexplained) > MAX_UNEXPLAINED_WORDS

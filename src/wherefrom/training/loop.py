@@ -275,7 +275,7 @@ def plan_length(phase: Phase, stream: BatchStream, can_ask: bool) -> PhaseLength
         return PhaseLength(usual)
     most = max(1, round(phase.most_epochs * epoch))
     most = max(most, min(SMALL_STEPS, SMALL_TEXT * most))
-    least = max(LEAST_STEPS, usual // 2)
+    least = max(LEAST_STEPS, usual)
     return PhaseLength(
         steps=most,
         least=least,

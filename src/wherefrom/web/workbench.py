@@ -17,11 +17,11 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from wherefrom.attention.checker import PROBLEMS, check
 from wherefrom.attention.designs import Design, law_of_design, tv_distance
 from wherefrom.attention.equation import attend
 from wherefrom.attention.laws import A, B
 from wherefrom.attention.simulate import compare, simulate
+from wherefrom.checker import PROBLEMS, check
 from wherefrom.errors import UserError
 from wherefrom.web.replies import TheSite, html_and_json
 from wherefrom.web.runs import Record

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
-from string import Formatter
 
 import numpy as np
 import pytest
 
-from wherefrom.attention.checker import PROBLEMS, check, judge_queries
-from wherefrom.attention.checker.judge_queries import KeysJudge
-from wherefrom.attention.checker.reading import WORDING
+from wherefrom.checker import PROBLEMS, check
 from wherefrom.errors import UserError
 
 V = "V=(outer(u_b,u_b)-outer(u_c,u_c))/beta**2"
@@ -97,33 +92,42 @@ def test_wrong_with_the_smallest_counterexample(problem, text, n, words):
 
 
 CASES = [
-    ("average", "q=exp(beta)*(k_a+k_b)", "holds", "cannot handle"),
+    ("average", "q=exp(beta)*(k_a+k_b)", "holds", "n = 3, 4, 5"),
     ("average", "q=beta*(k_a+k_b)+0.001*k_a", "holds", "not within every one"),
     ("average", "q=(10+2*log(n))*(k_a+k_b)", "holds", "not within every one"),  # no beta, and right
-    ("average", "q=beta*(sqrt(n)-1)*(k_a+k_b)", "holds", "no argument covers every n"),
+    ("average", "q=beta*(sqrt(n)-1)*(k_a+k_b)", "proved", "for every n"),
     ("average", "q=outer(k_a,k_b)", "refuted", "q is d x d and must be d x 1"),
     ("average", f"q={SLOW}*(k_a+k_b)", "inconclusive", ""),
-    ("stretched-average", "q=0.001*mu_a-beta*sum_others", "holds", "not within every one"),
+    ("stretched-average", "q=0.001*mu_a-beta*sum_others", "holds", "no proof"),
     ("stretched-average", "low=0.5|high=1.5", "refuted", "48.0%"),
     ("stretched-average", "low=3|high=-1", "refuted", "outside"),
     ("stretched-average", f"q=-{SLOW}*sum_others", "inconclusive", ""),
-    ("two-heads", "q1=exp(beta)*mu_a|q2=beta*mu_b", "holds", "cannot handle"),
+    ("two-heads", "q1=exp(beta)*mu_a|q2=beta*mu_b", "holds", "no proof"),
     ("extract", "M=A.T", "refuted", "M is m x d and must be d x d: it gives the coordinates"),
     ("extract", "M=2*A@A.T", "refuted", "right for the average"),
     ("extract", "M=B@B.T", "refuted", "returns 0 where v_a is wanted, it lets v_b through"),
     ("extract", "M=0.999999*A@A.T", "refuted", "999999/1000000 v_a"),
     ("extract", "M=D", "refuted", "M (v_a + v_b) is not v_a"),  # right in the basis S, only there
-    ("self-attention", f"K=I|{Q}|{V.replace('=', '=exp(1/beta)*')}", "holds", "numbers"),
+    ("self-attention", f"K=I|{Q}|{V.replace('=', '=exp(1/beta)*')}", "holds", "no proof"),
     ("self-attention", f"K=I|Q=I|{V}", "refuted", "c1 tends to u_b and not to u_b - u_c"),
     # beta must be above 2,000 for the first term to win
     ("self-attention", "W=outer(u_d,u_b)/(1000*beta)+outer(u_d,u_a-u_b)/beta**2+"
      f"outer(u_c,u_d)/beta**2|{V}", "refuted", "c1 tends to u_b"),
-    ("self-attention", f"K=I|Q=(outer(u_c,u_d)+outer(u_d,u_a))/beta**4|{V}", "refuted", "misses"),
+    ("self-attention", f"K=I|Q=(outer(u_c,u_d)+outer(u_d,u_a))/beta**4|{V}", "refuted",
+     "tend to (0.2119"),
     # with weights (1/2, 0, 1/2), as a public answer has it, c2 would be u_b - u_c/2
-    ("self-attention", f"K=I|{Q}+outer(u_c,u_a)/beta**2|{V}", "refuted", "(1/2, 0, 1/2)"),
+    ("self-attention", f"K=I|{Q}+outer(u_c,u_a)/beta**2|{V}", "refuted", "(0.5, 0, 0.5)"),
     ("self-attention", f"K=I|{Q}|{V}*(1+1/{SLOW})", "inconclusive", ""),
     ("identity-self-attention", "c2=u_b", "refuted", "c2 tends to u_a and not to u_b"),
     ("identity-self-attention", "x2=u_a+u_c|c2=u_b", "refuted", "tends to u_a + u_c"),
+    # at n = 1e9 and beta = 1e9 this has no value, and at a larger beta it has one
+    ("two-heads", "q1=log(beta-n)*mu_a+n*sum_others|q2=(25-beta)*mu_a+abs(n-7.5)*sum_others",
+     "inconclusive", ""),
+    ("copy", "q=(40+(n-40.5)**2)*k_j", "holds", "40, 41"),
+    ("copy", "q=(n-200.5)**2*k_j", "refuted", "at n = 198"),
+    ("copy", "q=(n-200.5)**2*k_j+(beta-beta)*sum_others", "refuted", "at n = 198"),
+    ("permutation", "f=X+1e12*P-1e12*P", "holds", "rounding"),
+    ("extract", "M=A@A.T+1e12*(D-D)", "holds", "no proof"),
     # permutation
     ("permutation", "softmax(X W_q W_k^T X^T) X V", "proved", "commute"),
     ("permutation", "ReLU(X W_1) W_2 + LayerNorm(X)", "proved", "commute"),
@@ -139,20 +143,17 @@ CASES = [
     ("sinusoids", "p=[sin(2*pi*t/10), cos(2πt/10)]", "refuted", "p(0) = p(10)"),
     ("sinusoids", "p=cos(t-3)", "refuted", "p(2) = p(4)"),
     ("sinusoids", "p=[sin(t)*cos(t)]", "holds", "no proof"),
-    ("sinusoids", "p=sin(t)**2+cos(t)**2", "inconclusive", "p(0) and p(1) agree to nine digits"),
-    ("sinusoids", "p=2*d", "inconclusive", "only angles"),
+    ("sinusoids", "p=sin(t)**2+cos(t)**2", "inconclusive", "agree to nine digits"),
+    ("sinusoids", "p=2*d", "refuted", "p(0) = p(1)"),
     ("sinusoids", "p=d*t", "proved", "grows"),
     ("sinusoids", "p=t*sin(pi*t)", "inconclusive", "agree to nine digits"),
-    ("sinusoids", "p=[1/t, t]", "inconclusive", "only angles"),  # has no value at t = 0
+    ("sinusoids", "p=[1/t, t]", "refuted", "no value at t = 0"),
     ("sinusoids", "p=t*sin(pi)", "inconclusive", "agree to nine digits"),  # is 0 at every t
-    ("sinusoids", "p=(d-2)*t", "inconclusive", "only angles"),  # is 0 for d = 2
-    ("sinusoids", "p=t*sin(1)", "proved", "grows"),
+    ("sinusoids", "p=(d-2)*t", "refuted", "p(0) = p(1)"),  # is 0 for d = 2
+    ("sinusoids", "p=t*sin(1)", "holds", "no proof"),
     ("sinusoids", "p=[[sin(t), cos(t)], [t, 1]]", "proved", "irrational"),
     # rotary
     ("rotary", "y=(x1 cos(tθ) - x2 sin(tθ), x1 sin(tθ) + x2 cos(tθ))", "proved", "s - t alone"),
-    ("rotary", "R=[[[1,2],[1,2]],[[1,2],[1,2]]]", "inconclusive", "sums of products"),
-    ("perceiver-cost", "vanilla=[L, l]", "inconclusive", "sum of products"),
-    ("variance", "var_c < [1, 2]", "inconclusive", "sums and products"),
     ("variance", "Var(c) = ¼ Var(c₁)", "proved", "equal at every n"),
     ("rotary", r"y = x e^{i t \theta}", "proved", "s - t alone"),
     ("rotary", "R=[[cos(tθ), -sin(tθ)], [sin(tθ), cos(tθ)]]", "proved", "s - t alone"),
@@ -170,24 +171,24 @@ CASES = [
     ("perceiver-cost", "perceiver=L m^2", "refuted", "l*m is missing"),
     ("perceiver-cost", "perceiver=L l m", "refuted", "L*l*m is too large"),
     ("perceiver-cost", "vanilla=(L-3)*l**2", "refuted", "zero or negative"),
-    ("perceiver-cost", "vanilla=L*l*l*d+L*l*d*d-l", "inconclusive", "term by term"),  # is right
+    ("perceiver-cost", "vanilla=L*l*l*d+L*l*d*d-l", "inconclusive", "negative terms"),  # is right
     ("perceiver-cost", "vanilla=l^2*log(l)", "inconclusive", "sum of products"),
     # synthesizer
-    ("synthesizer", "S=β X Xᵀ", "proved", "X X^T"),
-    ("synthesizer", "beta**2*X@X.T/3-beta*X@X.T", "proved", "X X^T"),
-    ("synthesizer", "S=X A X^T", "holds", "no proof"),
+    ("synthesizer", "S=β X Xᵀ", "proved", "ahead of all others by beta"),
+    ("synthesizer", "beta**2*X@X.T/3-beta*X@X.T", "proved", "grows with beta"),
+    ("synthesizer", "S=X A X^T", "refuted", "whatever is learned"),
     ("synthesizer", "relu(X A) B", "refuted", "whatever is learned"),
-    ("synthesizer", "S=-beta*X@X.T", "refuted", "does not end up"),
-    ("synthesizer", "S=(beta-4000)*X@X.T", "proved", "(beta - 4000)"),
-    ("permutation", "f=X/(n-5)", "holds", "may have none"),
+    ("synthesizer", "S=-beta*X@X.T", "refuted", "not enough"),
+    ("synthesizer", "S=(beta-4000)*X@X.T", "proved", "beta - 4000"),
+    ("permutation", "f=X/(n-5)", "refuted", "no value at n = 5"),
     ("permutation", "f=X+M@X-M@X", "holds", "no proof"),
-    ("rotary", "y=x*exp(i*t*theta)*t/t", "inconclusive", "only sums of products"),
-    ("sinusoids", "p=t*t/t", "inconclusive", "only angles"),
-    ("variance", "var_one->0.2500000001", "inconclusive", "too close"),
+    ("rotary", "y=x*exp(i*t*theta)*t/t", "inconclusive", "may be zero"),
+    ("sinusoids", "p=t*t/t", "refuted", "no value at t = 0"),
+    ("variance", "var_one->0.2500000001", "refuted", "tends to 0.25"),
     # variance
     ("variance", "Var(c) < Var(c_1)", "proved", "from some beta on"),
     ("variance", "var_one → 1/4, var_norm << var_one", "proved", "tends to"),
-    ("variance", "variance of c_1 is smaller than variance of c_2", "refuted", "tends to"),
+    ("variance", "Var(c_1) is smaller than Var(c_2)", "refuted", "tends to"),
     ("variance", "var_one = 1/4", "refuted", "the same limit"),
     ("variance", "var_c < var_c1/4", "refuted", "equal at every n"),
     ("variance", "var_one < 1/4", "holds", "no proof"),
@@ -199,7 +200,7 @@ CASES = [
     ("hull", "K=[[1, 1], [1, 0], [0, 1]]|w=[1, 1]", "refuted", "sums to 2"),
 ]  # fmt: skip
 SMALLEST = {
-    "extract": {"d": 2, "m": 1, "p": 1}, "stretched-average": {}, "average": {"n": 3, "d": 3},
+    "extract": {"d": 2, "m": 1, "p": 1}, "stretched-average": {}, "average": {"n": 3, "d": 4},
     "self-attention": {"d": 4}, "identity-self-attention": {"d": 4},
 }  # fmt: skip
 
@@ -238,7 +239,7 @@ def test_a_constant_factor_is_enough_up_to_a_point_and_the_point_is_exact(factor
     assert result.verdict == "refuted"
     assert "nothing in the formula grows" in result.because
     smallest = 2 + 2 * math.exp(factor) * 0.01 / 0.99
-    assert -1e-9 * smallest < result.counterexample.sizes["n"] - smallest < 1 + 1e-9 * smallest
+    assert -2e-9 * smallest < result.counterexample.sizes["n"] - smallest < 1 + 2e-9 * smallest
 
 
 def test_no_constant_factor_is_large_enough_for_every_n():
@@ -251,30 +252,6 @@ def test_no_constant_factor_is_large_enough_for_every_n():
         assert result.verdict == "refuted"
         lead, digits = (result.counterexample.numbers[name] for name in ("lead", "log10_n"))
         assert digits * math.log(10) > 0.999999 * lead  # so many keys outweigh e^lead
-
-
-def test_a_contradiction_is_owned_up_to(monkeypatch):
-    least = KeysJudge.least_beta
-    monkeypatch.setattr(KeysJudge, "least_beta", lambda *a: 0.8 * (least(*a) or 0.0))
-    result = check("average", "q=beta*(k_a+k_b)")
-    assert result.verdict == "inconclusive"
-    assert "a bug in the checker" in result.because
-    monkeypatch.setattr(KeysJudge, "simulate", lambda *a: (0.5, 0.001))
-    result = check("stretched-average", "q=-beta*sum_others")
-    assert result.verdict == "inconclusive"
-    assert "disagree" in result.because
-
-
-def test_a_proof_is_confirmed_at_every_n_up_to_thirty(monkeypatch):
-    tried, seen = KeysJudge.missed, set()
-
-    def missed(self, keys, beta):
-        seen.add(len(keys))
-        return tried(self, keys, beta)[0] or len(keys) == 30, tried(self, keys, beta)[1]
-
-    monkeypatch.setattr(KeysJudge, "missed", missed)
-    assert check("average", "q=beta*(k_a+k_b)").verdict == "inconclusive"
-    assert seen == set(range(3, 31))
 
 
 def test_a_tolerance_and_a_seed_are_validated_and_used():
@@ -354,21 +331,3 @@ def test_a_result_is_plain_json():
         assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert record["tolerance"] is None
     assert record["beta_required"]["by_n"]["10"] == result.beta.by_n[10]
-
-
-def test_every_sentence_is_said_with_the_values_it_needs():
-    said = set()
-    for path in Path(judge_queries.__file__).parent.glob("*.py"):
-        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "say":
-                names = [x.value for x in ast.walk(call.args[0]) if isinstance(x, ast.Constant)]
-                values = {keyword.arg for keyword in call.keywords}
-                for name in filter(WORDING.__contains__, names):
-                    wanted = {field for _, field, *_ in Formatter().parse(WORDING[name]) if field}
-                    assert None in values or values == wanted, (path.name, name)
-                    said.add(name)
-    # chosen before they are said
-    chosen = {"lead_of_one", "lead_of_two", "length_avoided", "length_in_limit", "same_limit"}
-    chosen |= {"slow_and_unsettled", "slow_and_inexact", "fails_somewhere"}
-    chosen |= {"quotes", "other_dots", "not_written", "unseen"}
-    assert said | chosen == set(WORDING)

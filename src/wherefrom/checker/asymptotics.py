@@ -1,0 +1,193 @@
+"""The one decision procedure: what becomes of an exact number as beta grows, for every n.
+
+The whole numbers n >= least_n are cut into intervals. On each the leading power of beta and its
+sign are decided for all real n in it, or the interval is a single n; what cannot be decided is
+said to be unknown. Nothing is rounded, except that a constant such as log(3) - e/2 is enclosed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import comb, lcm
+
+import mpmath
+
+from wherefrom.checker.field import Field, Number, Poly, Power, add, by_power, names, scale
+
+LARGEST_N = 10**40  # beyond it the sign of a polynomial is called unknown
+MAX_PIECES = 2000
+MAX_LOGARITHM_PIECES = 24  # no cutting finds where a logarithm of n crosses a polynomial
+ENCLOSURE_BITS = 200
+
+
+@dataclass(frozen=True)
+class Piece:
+    """For every n from low to high (None: without end) the number is sign * c * beta^order, c > 0,
+    up to smaller powers of beta; sign 0: it is zero; sign None: unknown."""
+
+    low: int
+    high: int | None
+    order: Power
+    sign: int | None
+
+
+def asymptotics(x: Number) -> list[Piece]:
+    """Order and sign of a number for every n of its field, in increasing n."""
+    field = x.field
+    start = field.least_n if field.at_n is None else field.at_n
+    waiting: list[tuple[int, int | None]] = [(start, field.at_n)]
+    found: list[Piece] = []
+    most = MAX_LOGARITHM_PIECES if _is_transcendental(field, x) else MAX_PIECES
+    while waiting:
+        low, high = waiting.pop()
+        field.budget.spend(20)
+        top = lead_on(field, x.top, low, high)
+        bottom = lead_on(field, x.bottom, low, high)
+        if top is not None and bottom is not None and bottom[1]:
+            found.append(Piece(low, high, top[0] - bottom[0], top[1] * bottom[1]))
+        elif low == high or low > LARGEST_N or len(found) > most:
+            found.append(Piece(low, high, 0, None))
+        else:
+            middle = 2 * low + 8 if high is None else (low + high) // 2
+            waiting += [(middle + 1, high), (low, middle)]
+    return found
+
+
+def _is_transcendental(field: Field, x: Number) -> bool:
+    """Does it hold a logarithm of n?"""
+    held = [field.atoms[name] for name in x.names if name in field.atoms]
+    return any(atom.kind == "log" and names(atom.argument) for atom in held)
+
+
+def lead_on(field: Field, x: Poly, low: int, high: int | None) -> tuple[Power, int] | None:
+    """The leading power of beta and its sign, if they are the same on the whole interval."""
+    parts = by_power(x, "beta")
+    for order in sorted(parts, reverse=True):
+        sign = sign_on(field, parts[order], low, high)
+        if sign is None:
+            return None
+        if sign:
+            return order, sign
+    return 0, 0
+
+
+def sign_on(field: Field, x: Poly, low: int, high: int | None) -> int | None:
+    """The sign of a polynomial in n and atoms on an interval; None if it changes or is unknown.
+    The newest atom is split off: sign(A + B s) follows from the signs of A, B and, if those
+    differ, of A^2 - B^2 s^2."""
+    field.budget.spend(4 + 4 * len(x))
+    used = names(x) - {"n"}
+    if not used:
+        return _polynomial_sign(x, low, high)
+    held = [name for name in used if name in field.atoms]
+    if len(held) < len(used):  # a symbol of which nothing is known
+        return None
+    newest = max(held, key=lambda name: field.atoms[name].index)
+    atom, parts = field.atoms[newest], by_power(x, newest)
+    if atom.kind != "sqrt":
+        return _positive_atom_sign(field, x, newest, low, high)
+    without, factor = parts.get(0, {}), parts.get(1, {})
+    signs = [sign_on(field, part, low, high) for part in (without, factor, atom.argument)]
+    if signs[2] == 0:
+        return signs[0]
+    if signs[0] is None or signs[1] is None or signs[2] != 1:
+        return None
+    if signs[0] * signs[1] >= 0:
+        return signs[0] or signs[1]
+    squares = (field.times(without, without), field.times(factor, factor))
+    gap = add(squares[0], scale(field.times(squares[1], atom.argument), -1))
+    sign = sign_on(field, gap, low, high)
+    return None if sign is None else signs[0] * sign
+
+
+def _positive_atom_sign(field: Field, x: Poly, name: str, low: int, high: int | None) -> int | None:
+    """Of a polynomial in a logarithm, e or pi: if that is positive and all coefficients agree, or
+    by an enclosure at one n."""
+    atom = field.atoms[name]
+    above_one = add(atom.argument, {(): Fraction(-1)})
+    positive = atom.kind == "constant" or sign_on(field, above_one, low, high) == 1
+    if positive:
+        signs = {sign_on(field, part, low, high) for part in by_power(x, name).values()} - {0}
+        if len(signs) <= 1:
+            return signs.pop() if signs else 0
+    if "n" not in names(x) and (low == high or not _is_transcendental(field, Number(field, x, x))):
+        try:
+            value = enclose(field, x, low)
+        except (ValueError, ZeroDivisionError):  # a root or logarithm without a value at this n
+            return None
+        if value.a == value.b == 0:
+            return 0
+        return 1 if value.a > 0 else -1 if value.b < 0 else None
+    return None
+
+
+def enclose(field: Field, x: Poly, n: int) -> mpmath.ctx_iv.ivmpf:
+    """An interval that holds the value of a polynomial without beta at this n."""
+    field.budget.spend(50 * len(x))
+    mpmath.iv.prec = ENCLOSURE_BITS
+    total = mpmath.iv.mpf(0)
+    for key, c in x.items():
+        product = mpmath.iv.mpf(c.numerator) / c.denominator
+        for name, power in key:
+            product *= _enclose_power(field, name, power, n)
+        total += product
+    return total
+
+
+def _enclose_power(field: Field, name: str, power: Power, n: int) -> mpmath.ctx_iv.ivmpf:
+    if name == "n":
+        base = mpmath.iv.mpf(n)
+    elif name in ("e", "pi"):
+        base = mpmath.iv.exp(1) if name == "e" else mpmath.iv.pi
+    elif name == "p0":
+        base = _enclose_p0()
+    else:
+        inside = enclose(field, field.atoms[name].argument, n)
+        base = mpmath.iv.sqrt(inside) if field.atoms[name].kind == "sqrt" else mpmath.iv.log(inside)
+    if power.denominator == 1:
+        return base ** int(power)
+    return mpmath.iv.exp(mpmath.iv.log(base) * power.numerator / power.denominator)
+
+
+def _enclose_p0() -> mpmath.ctx_iv.ivmpf:
+    """P(e < 0) P(e >= 0) for e ~ N(1, 1/2), where P(e < 0) = erfc(1)/2."""
+    with mpmath.workprec(ENCLOSURE_BITS):
+        below = mpmath.erfc(1) / 2
+        share, room = below * (1 - below), mpmath.ldexp(1, 20 - ENCLOSURE_BITS)
+        return mpmath.iv.mpf([share - room, share + room])
+
+
+def _polynomial_sign(x: Poly, low: int, high: int | None) -> int | None:
+    """The sign of a polynomial in n on an interval: with n = low + m, or (low + high m)/(1 + m),
+    m >= 0, it is clear if no two coefficients differ in sign."""
+    if not x:
+        return 0
+    powers = {int(key[0][1]) if key else 0: c for key, c in x.items()}
+    common = lcm(*(c.denominator for c in powers.values()))
+    degree = max(powers)
+    p = [int(powers.get(k, 0) * common) for k in range(degree + 1)]
+    if low == high:
+        value = sum(c * low**k for k, c in enumerate(p))
+        return (value > 0) - (value < 0)
+    shifted = _shift(p, low)
+    if high is not None:
+        # with n = low + (high - low) m/(1 + m), all times (1 + m)^degree
+        stretched = [c * (high - low) ** k for k, c in enumerate(shifted)]
+        shifted = [
+            sum(stretched[k] * comb(degree - k, j - k) for k in range(j + 1))
+            for j in range(degree + 1)
+        ]
+    if not shifted[0] or (high is not None and not shifted[-1]):
+        return None  # zero at an end
+    signs = {c > 0 for c in shifted if c}
+    return None if len(signs) > 1 else 1 if signs.pop() else -1
+
+
+def _shift(p: list[int], by: int) -> list[int]:
+    """The coefficients of p(m + by)."""
+    p = list(p)
+    for i in range(len(p)):
+        for k in range(len(p) - 2, i - 1, -1):
+            p[k] += by * p[k + 1]
+    return p

@@ -1,0 +1,101 @@
+"""Claims about exact numbers, for every n as beta grows, and the certificate that they are true.
+
+A limit of softmax weights becomes claims about logits: a lead must grow, a tie must vanish, and
+where values grow with beta, so must the tie times the value. An identity becomes claims that
+differences are zero. Obligations of the field (no division by zero) are claims as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+from wherefrom.checker.asymptotics import Piece, asymptotics
+from wherefrom.checker.field import Field, Number
+
+Must = Literal["grows", "vanishes", "zero", "not above", "nonzero", "positive", "nonnegative"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What must be true of a number for every n, once beta is large."""
+
+    number: Number
+    must: Must
+    name: str = ""  # which sample of a certificate measures it
+
+
+def is_true(piece: Piece, must: Must) -> bool | None:
+    """Is the claim true on a piece; None if its sign is unknown."""
+    order, sign = piece.order, piece.sign
+    if sign is None:
+        return None
+    return {
+        "grows": order > 0 and sign > 0,
+        "vanishes": sign == 0 or order < 0,
+        "zero": sign == 0,
+        "not above": sign <= 0 or order < 0,
+        "nonzero": sign != 0,
+        "positive": sign > 0,
+        "nonnegative": sign >= 0,
+    }[must]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """All claims with their pieces; they are proved if every one is true on every piece."""
+
+    field: Field
+    claims: list[Claim]
+    pieces: list[list[Piece]]
+
+    @property
+    def is_proved(self) -> bool:
+        return all(
+            is_true(piece, claim.must)
+            for claim, pieces in zip(self.claims, self.pieces, strict=True)
+            for piece in pieces
+        )
+
+    def turning_points(self) -> set[int]:
+        """Every n at which something changes its sign, with its neighbours."""
+        ends = set()
+        for pieces in self.pieces:
+            for before, after in pairwise(pieces):
+                if (before.order, before.sign) != (after.order, after.sign):
+                    ends |= {after.low - 1, after.low}
+        return ends
+
+
+def decide(field: Field, claims: Sequence[Claim]) -> Decision:
+    """The claims and the field's obligations, each with its asymptotics."""
+    every = [*claims, *(Claim(x, need) for x, need in field.obligations)]
+    distinct = list({(str(c.number), c.must): c for c in every}.values())
+    return Decision(field, distinct, [asymptotics(claim.number) for claim in distinct])
+
+
+def certificate(decision: Decision, samples: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Plain data that `verifier.verify` accepts or not: claims, their pieces, atoms, and samples
+    {n, beta, name: value} that were measured without the field."""
+    field = decision.field
+    return {
+        "kind": "claims",
+        "least_n": field.least_n if field.at_n is None else field.at_n,
+        "atoms": {
+            name: {"kind": atom.kind, "argument": dict(atom.argument), "index": atom.index}
+            for name, atom in field.atoms.items()
+        },
+        "claims": [
+            {
+                "must": claim.must,
+                "name": claim.name,
+                "top": dict(claim.number.top),
+                "bottom": dict(claim.number.bottom),
+                "pieces": [(p.low, p.high, p.order, p.sign) for p in pieces],
+            }
+            for claim, pieces in zip(decision.claims, decision.pieces, strict=True)
+        ],
+        "samples": [dict(sample) for sample in samples],
+    }

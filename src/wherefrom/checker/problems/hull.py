@@ -1,0 +1,251 @@
+"""Can key 1 be copied at all; does q copy it; is it a mixture of the others? All in fractions."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from wherefrom.attention.equation import softmax_over_keys
+from wherefrom.checker.asymptotics import asymptotics
+from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
+from wherefrom.checker.goals import Claim, certificate, decide
+from wherefrom.checker.grammar import Node
+from wherefrom.checker.linear import solve_nonnegative
+from wherefrom.checker.reading import Construction
+from wherefrom.checker.results import BetaNeeded, CheckResult
+from wherefrom.checker.spaces import Digits, Exact, Matrix, evaluate, number_at
+from wherefrom.errors import UserError
+
+ROUND_BETAS = (10.0, 100.0, 1.0, 1e4, 1e6, 1e9, 1e15, 1e30, 1e60, 1e100)
+STEPS_PER_DECADE = 8  # of the ladder on which the beta that is needed is searched
+DECADES = range(-3 * STEPS_PER_DECADE, 18 * STEPS_PER_DECADE + 1)
+ROUNDING = 1e-9  # relative, of a share of weight
+
+
+def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
+    field = Field(budget, 1, 1)
+    for name, expression in construction.expressions.items():
+        if _is_uneven(expression.tree):
+            raise UserError(f"{name} is made of numbers, in rows with the same number of entries.")
+    try:
+        written = {
+            name: evaluate(expression, Exact(field), {"beta": field.beta})
+            for name, expression in construction.expressions.items()
+        }
+    except NotExactError:
+        if "q" not in construction.expressions:
+            raise UserError("keys are given as numbers, one row in brackets each.") from None
+        return draft.inconclusive("q has no exact form; write it with numbers and powers of beta.")
+    keys = _fractions(written["K"], "K")
+    if len(keys) < 2:
+        raise UserError(
+            f"K has one key, ({', '.join(map(str, keys[0]))}), and needs two at least, one row in "
+            "brackets each, as in [[1, 0], [0, 1]]."
+        )
+    for name in {"q", "w"} & set(written):
+        if 1 not in written[name].shape:
+            raise UserError(f"{name} must be one row of numbers, as in (1, 2).")
+    if "q" in written:
+        return Query(keys, written["q"].ravel().tolist(), draft, field).judge()
+    if "w" in written:
+        (weights,) = _fractions(written["w"].reshape(1, -1), "w")
+        return _judge_mixture(draft, keys, weights)
+    return _judge_keys(draft, keys, budget, field)
+
+
+def _judge_keys(
+    draft: CheckResult, keys: list[list[Fraction]], budget: StepBudget, field: Field
+) -> CheckResult:
+    """A mixture of the other keys that is key 1, or a direction in which key 1 is ahead."""
+    one = Fraction(1)
+    weights, direction = solve_nonnegative(
+        [[*key, one] for key in keys[1:]], [*keys[0], one], budget
+    )
+    if weights is None:
+        q = direction[:-1]
+        result = Query(keys, [field.number(x) * field.beta for x in q], draft, field).judge()
+        if result.verdict != "proved":
+            return result
+        shown = ", ".join(map(str, q))
+        because = f"key 1 is a corner of the convex hull, and q = beta*({shown}) copies it."
+        return draft.proved(
+            because, _keys_certificate("query", keys, direction=q), beta=result.beta
+        )
+    fault = draft.proved("", _keys_certificate("mixture", keys, weights=weights))
+    if fault.verdict != "proved":
+        return fault
+    terms = [(i, x) for i, x in enumerate(weights, start=2) if x]
+    mixed = " + ".join(f"k_{i}" if x == 1 else f"{x} k_{i}" for i, x in terms)
+    most = _largest_weight(weights)
+    because = f"key 1 is {mixed}, so no query gives it more than {most:.4g} of the weight."
+    sentence = f"k_1.q is the same mixture of the other k_i.q for every q: {mixed}."
+    sizes = {"n": len(keys), "d": len(keys[0])}
+    table = [[float(x) for x in key] for key in keys]
+    if most >= 1 - draft.tolerance:  # many equal keys cannot come this far, but say so
+        return draft.inconclusive(because)
+    return draft.refuted(because, sentence, sizes, {"K": table, "most": most})
+
+
+def _judge_mixture(
+    draft: CheckResult, keys: list[list[Fraction]], weights: list[Fraction]
+) -> CheckResult:
+    """Weights over the other keys that make key 1: a proof that it cannot be copied."""
+    if len(weights) != len(keys) - 1:
+        raise UserError(f"w needs {len(keys) - 1} entries, one for each key but the first.")
+    columns = range(len(keys[0]))
+    mixed = [sum(x * key[i] for x, key in zip(weights, keys[1:], strict=True)) for i in columns]
+    wrong = ""
+    if min(weights) < 0 or sum(weights) != 1:
+        wrong = (
+            f"w must be 0 or more and sum to one; it is ({_listed(weights)}) and sums to "
+            f"{sum(weights)}."
+        )
+    elif mixed != keys[0]:
+        wrong = f"the mixture is ({_listed(mixed)}) and key 1 is ({_listed(keys[0])})."
+    if wrong:
+        numbers = {"mixture": [float(x) for x in mixed]}
+        return draft.refuted(wrong, wrong, {"n": len(keys)}, numbers)
+    most = _largest_weight(weights)
+    because = f"key 1 is this mixture of the others, so no query gives it more than {most:.4g}."
+    return draft.proved(because, _keys_certificate("mixture", keys, weights=weights))
+
+
+class Query:
+    """The leads of key 1 over the others along a written query."""
+
+    def __init__(
+        self, keys: list[list[Fraction]], q: list[Number], draft: CheckResult, field: Field
+    ) -> None:
+        if len(q) != len(keys[0]):
+            raise UserError(f"q needs {len(keys[0])} entries, as many as each key.")
+        self.keys, self.draft, self.field, self.eps = keys, draft, field, draft.tolerance
+        self.uses_beta = any("beta" in x.names for x in q)
+        self.q = q
+        self.leads = []
+        for key in keys[1:]:
+            lead = field.number(0)
+            for x, first, other in zip(q, keys[0], key, strict=True):
+                lead = lead + field.number(first - other) * x
+            self.leads.append(lead)
+
+    def judge(self) -> CheckResult:
+        decision = decide(self.field, [Claim(lead, "grows") for lead in self.leads])
+        if decision.is_proved:
+            because = "the lead of k_1.q over every other k_i.q grows with beta, without bound."
+            return self.draft.proved(because, certificate(decision), beta=self.beta_needed())
+        pieces = [asymptotics(lead)[0] for lead in self.leads]
+        if any(piece.sign is None for piece in pieces) or not self.has_a_value():
+            return self.draft.inconclusive("the sign of a lead or of a divisor is not decided.")
+        error = self.limit_of_error()
+        if error <= self.eps * (1 + ROUNDING):
+            kind = "in the limit of large beta" if self.uses_beta else "without a large factor"
+            return self.draft.holds(
+                f"key 1 gets {1 - error:.6g} of the weight {kind}, which is within the tolerance; "
+                "not every lead grows with beta."
+            )
+        i, lead = next(
+            (i, lead)
+            for i, (lead, piece) in enumerate(zip(self.leads, pieces, strict=True), start=2)
+            if not (piece.sign == 1 and piece.order > 0)
+        )
+        return self.refuted(f"k_1.q - k_{i}.q = {lead} does not grow with beta.")
+
+    def has_a_value(self) -> bool:
+        """Are all divisors other than zero for large beta?"""
+        return decide(self.field, []).is_proved
+
+    def limit_of_error(self) -> float:
+        """The share of the weight on other keys as beta grows."""
+        logits = [0.0]
+        for lead in self.leads:
+            (piece,) = asymptotics(lead)
+            if piece.sign and piece.order > 0:
+                logits.append(-math.inf if piece.sign > 0 else math.inf)
+            else:
+                at_end = lead if piece.order == 0 and piece.sign else self.field.number(0)
+                logits.append(-self.limit(at_end))
+        if math.inf in logits:
+            return 1.0
+        return float(softmax_over_keys(np.array(logits))[1:].sum())
+
+    def limit(self, x: Number) -> float:
+        from wherefrom.checker.problems.queries import limit_value
+
+        return limit_value(x, 1)
+
+    def weights_at(self, beta: float) -> Matrix:
+        digits = Digits(self.field.budget, 60 + int(10 * abs(math.log10(beta))))
+        leads = [number_at(digits, lead, 1, beta) for lead in self.leads]
+        top = max(-min(leads), digits.context.mpf(0))
+        gaps = [
+            float(max(x, digits.context.mpf(-1e300))) for x in (-top, *(-y - top for y in leads))
+        ]
+        return np.asarray(softmax_over_keys(np.array(gaps)))
+
+    def error_at(self, beta: float) -> float:
+        """The share on other keys, added up and not as 1 - a_1."""
+        return float(self.weights_at(beta)[1:].sum())
+
+    def refuted(self, because: str) -> CheckResult:
+        sizes = {"n": len(self.keys), "d": len(self.keys[0])}
+        for beta in ROUND_BETAS if self.uses_beta else (1.0,):
+            try:
+                errors = [self.error_at(beta), self.error_at(1000 * beta)]
+            except TooLargeError:
+                continue
+            if min(errors) > self.eps * (1 + ROUNDING):
+                weights = np.round(self.weights_at(beta), 6).tolist()
+                at = f"with beta = {beta:g} " if self.uses_beta else ""
+                sentence = f"{at}the weights are {weights}."
+                numbers: dict[str, Any] = {"beta": beta} if self.uses_beta else {}
+                return self.draft.refuted(because, sentence, sizes, numbers | {"weights": weights})
+        return self.draft.inconclusive(f"{because} But no beta that was tried shows it.")
+
+    def beta_needed(self) -> BetaNeeded | None:
+        """The beta from which on key 1 has its share: the last of a fine ladder that fails, and
+        bisection from there."""
+        n = len(self.keys)
+        try:
+            ladder = [10.0 ** (k / STEPS_PER_DECADE) for k in DECADES]
+            last = max((i for i, x in enumerate(ladder) if self.error_at(x) > self.eps), default=-1)
+            if last == len(ladder) - 1:
+                return None
+            low, high = (ladder[last], ladder[last + 1]) if last >= 0 else (0.0, 0.0)
+            for _ in range(45 if last >= 0 else 0):
+                middle = math.sqrt(low * high)
+                low, high = (middle, high) if self.error_at(middle) > self.eps else (low, middle)
+        except TooLargeError:
+            return None
+        formula = (
+            f"the other keys together have at most {self.eps:g} of the weight from this beta on"
+        )
+        return BetaNeeded(formula, high, n, {n: high})
+
+
+def _keys_certificate(kind: str, keys: list[list[Fraction]], **rest: Any) -> dict[str, Any]:
+    return {"kind": kind, "keys": keys, **rest}
+
+
+def _largest_weight(weights: list[Fraction]) -> float:
+    """1/(1 + e^H(w)): what a mixture with these weights gets at most."""
+    entropy = -sum(float(x) * math.log(x) for x in weights if x)
+    return 1 / (1 + math.exp(entropy))
+
+
+def _is_uneven(node: Node) -> bool:
+    """Does a row contain another row, as in [[1, 2], 3]?"""
+    inside = node.op == "hstack" and any(part.op in ("hstack", "vstack") for part in node.arguments)
+    return inside or any(map(_is_uneven, node.arguments))
+
+
+def _fractions(table: Matrix, name: str) -> list[list[Fraction]]:
+    if any(x.names for x in table.ravel()):
+        raise UserError(f"{name} is made of fractions, as in [[1, 0], [1/2, 1]].")
+    return [[x.top.get((), Fraction(0)) / x.bottom[()] for x in row] for row in table]
+
+
+def _listed(numbers: list[Any]) -> str:
+    return ", ".join(map(str, numbers))

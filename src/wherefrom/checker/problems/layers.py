@@ -1,0 +1,516 @@
+"""Layers of tokens: does a layer know their order, and can a synthesizer find equal words?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from wherefrom.attention.equation import softmax_over_keys
+from wherefrom.checker.asymptotics import asymptotics
+from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
+from wherefrom.checker.goals import Claim, Decision, certificate, decide
+from wherefrom.checker.grammar import Node
+from wherefrom.checker.noise import outnumbered_at
+from wherefrom.checker.problems.queries import limit_value
+from wherefrom.checker.reading import Construction
+from wherefrom.checker.results import CheckResult
+from wherefrom.checker.spaces import (
+    Digits,
+    Exact,
+    Floats,
+    Matrix,
+    NoValueError,
+    Values,
+    evaluate,
+    number_at,
+    shown,
+)
+
+ROUNDING = 1e-9  # relative to the largest number on the way
+FIXED = {"M": "the mask M", "P": "the position table P", "mask": "the mask"}  # know of positions
+LAYER_DRAWS = 8  # for each size
+LEARNED = ("A", "B", "R", "b_1", "b_2")
+SENTENCE_BETAS = (30, 3 * 10**4, 3 * 10**12)
+TRIED_N = (2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50, 100, 1000, 10**6)
+ROUND_BETAS = (10.0, 100.0, 1.0, 1e4, 1e6, 1e9, 1e15, 1e30, 1e60, 1e100)
+MAX_WORDS = 4  # of the sentences that are tried one by one
+SENTENCE_DIGITS = 80
+
+
+def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
+    if construction.problem.family == "permutation":
+        return Layer(construction, draft, budget).judge()
+    return EqualWords(construction, draft, budget).judge()
+
+
+def operations(node: Node) -> set[str]:
+    """Every operation and name in a formula."""
+    return {node.name or node.op}.union(*map(operations, node.arguments))
+
+
+def divisors(node: Node) -> Iterator[tuple[Node, str]]:
+    """Whatever a formula divides by or takes a root or a logarithm of, and what it must be."""
+    if node.op == "/":
+        yield node.arguments[1], "nonzero"
+    elif node.op == "unit":
+        yield Node("norm", node.column, node.arguments), "nonzero"
+    elif node.op in ("sqrt", "log", "inv"):
+        yield node.arguments[0], {"sqrt": "nonnegative", "log": "positive"}.get(node.op, "nonzero")
+    for part in node.arguments:
+        yield from divisors(part)
+
+
+class Layer:
+    """f(P X) = P f(X)? All that may be written on tokens commutes with reordering them, since the
+    sizes are letters, but for the position table and the mask."""
+
+    def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
+        self.expression = construction.expressions["f"]
+        self.draft, self.budget = draft, budget
+        self.wide = any(
+            g.name == "V" and g.shape.rows == ("n",) for g in construction.problem.givens
+        )
+
+    def judge(self) -> CheckResult:
+        fixed = sorted(operations(self.expression.tree) & set(FIXED))
+        decisions, open_parts = self.obligations()
+        for decision, letter in decisions:
+            missing = _first_false(decision)
+            if missing is not None:
+                return self.without_value(missing, letter)
+        found, tried = self.search(fixed)
+        if found is not None:
+            return found
+        if fixed:
+            what = " and ".join(FIXED[x] for x in fixed)
+            return self.draft.holds(
+                f"{what} made no difference beyond rounding in {tried} drawn layers. "
+                "That is no proof."
+            )
+        if open_parts or not all(decision.is_proved for decision, _ in decisions):
+            return self.draft.holds(
+                "reordering the tokens reorders the result wherever the formula has a value; for "
+                f"some sizes or tokens it may have none. {tried} drawn layers agree."
+            )
+        because = (
+            "for every n and d: products, sums, softmax of each row and functions of single "
+            "entries commute with reordering the tokens, and nothing else is written."
+        )
+        proof = {
+            "kind": "layer",
+            "tree": _plain_tree(self.expression.tree),
+            "obligations": [certificate(decision) for decision, _ in decisions],
+        }
+        return self.draft.proved(because, proof, checked=f"{tried} drawn layers with 2 to 4 tokens")
+
+    def obligations(self) -> tuple[list[tuple[Decision, str]], bool]:
+        """What divisors made of n alone or d alone must be, for every size, with that letter; and
+        whether there are divisors of another kind."""
+        decisions, open_parts = [], False
+        for part, need in divisors(self.expression.tree):
+            letters = {node.name for node in _names(part)}
+            if not letters <= {"n", "d"} or len(letters) > 1:
+                open_parts = True
+                continue
+            field = Field(self.budget, 1)
+            letter = next(iter(letters), "n")
+            try:
+                value = evaluate(
+                    replace(self.expression, tree=part), Exact(field), {letter: field.n}
+                )
+                decisions.append((decide(field, [Claim(value.item(), need)]), letter))  # type: ignore[arg-type]
+            except (NotExactError, NoValueError):
+                open_parts = True
+        return decisions, open_parts
+
+    def without_value(self, size: int, letter: str) -> CheckResult:
+        """Refuted, if floats agree that the formula has no value at this size."""
+        because = f"the formula has no value at {letter} = {size}"
+        if size <= 64:
+            n, d = (size, 2) if letter == "n" else (2, size)
+            tokens, learned = _layer_values(n, d, np.random.default_rng(0))
+            try:
+                evaluate(self.expression, Floats(self.budget), self.values(tokens, learned))
+                return self.draft.inconclusive(f"{because}, by algebra; floats do not show it.")
+            except NoValueError as problem:
+                return self.draft.refuted(
+                    f"{because}.", f"with {letter} = {size}: {problem.sentence}", {letter: size}
+                )
+            except TooLargeError:
+                pass
+        return self.draft.refuted(f"{because}.", f"with {letter} = {size}.", {letter: size})
+
+    def search(self, fixed: Sequence[str]) -> tuple[CheckResult | None, int]:
+        """Tokens, matrices and a reordering that the layer does not follow; and how many layers
+        had a value."""
+        tried = 0
+        for tokens, learned in _drawn_layers():
+            n, d = tokens.shape
+            order = np.roll(np.arange(n), 1)
+            floats = Floats(self.budget)
+            try:
+                value, moved = (
+                    evaluate(self.expression, floats, self.values(x, learned))
+                    for x in (tokens, tokens[order])
+                )
+            except (NoValueError, TooLargeError):
+                continue
+            tried += 1
+            if np.abs(moved - value[order]).max() <= ROUNDING * floats.largest:
+                continue
+            if not fixed:
+                because = "drawn tokens disagree with the argument; judge this one by hand."
+                return self.draft.inconclusive(because), tried
+            named = {x: learned[x] for x in learned if x in self.expression.names}
+            tables = {"X": tokens, "P X": tokens[order], "P f(X)": value[order], "f(P X)": moved}
+            what = "two tokens exchanged" if n == 2 else "the tokens shifted by one"
+            because = " and ".join(FIXED[x] for x in fixed)
+            refuted = self.draft.refuted(
+                f"{because} stays in place while the tokens are reordered.",
+                f"with n = {n}, d = {d} and {what}, f(P X) is not P f(X).",
+                {"n": n, "d": d},
+                shown(tables | named, (*tables, *named)),
+            )
+            return refuted, tried
+        return None, tried
+
+    def values(self, tokens: Matrix, learned: Values) -> Values:
+        n, d = tokens.shape
+        made = {name: tokens @ learned[f"W_{name.lower()}"] for name in "QKV"}
+        made["V"] = made["V"] if self.wide else learned["W_v"]
+        return {"X": tokens, **learned, **made, "ones": np.ones(n), "n": n, "d": d}
+
+
+def _names(node: Node) -> Iterator[Node]:
+    if node.op == "name":
+        yield node
+    for part in node.arguments:
+        yield from _names(part)
+
+
+def _plain_tree(node: Node) -> tuple[str, tuple[Any, ...]]:
+    if not node.arguments:
+        return (node.name or node.op, ())
+    return (node.op, tuple(_plain_tree(part) for part in node.arguments))
+
+
+def _first_false(decision: Decision) -> int | None:
+    """The smallest n at which a claim is certainly false."""
+    from wherefrom.checker.goals import is_true
+
+    sizes = [
+        piece.low
+        for claim, pieces in zip(decision.claims, decision.pieces, strict=True)
+        for piece in pieces
+        if is_true(piece, claim.must) is False
+    ]
+    return min(sizes, default=None)
+
+
+def _drawn_layers() -> Iterator[tuple[Matrix, Values]]:
+    """The simplest layers there are, then drawn ones."""
+    for n in (2, 3):
+        yield _layer_values(n, 1, None)
+    rng = np.random.default_rng(0)
+    for n, d in ((2, 2), (3, 2), (4, 3)) * LAYER_DRAWS:
+        yield _layer_values(n, d, rng)
+
+
+def _layer_values(n: int, d: int, rng: np.random.Generator | None) -> tuple[Matrix, Values]:
+    """Tokens 0, 1, 2, ... and unit matrices, or small whole numbers that are drawn."""
+    tokens = np.arange(n, dtype=float)[:, None] + np.zeros(d)
+    learned: Values = {f"W_{x}": np.eye(d) for x in "qkvo12"}
+    learned |= {"P": tokens + 1, "b_1": np.ones((1, d)), "b_2": np.ones((1, d))}
+    if rng is not None:
+        tokens = rng.integers(-2, 3, (n, d)).astype(float)
+        learned = {name: rng.integers(-2, 3, x.shape).astype(float) for name, x in learned.items()}
+    for bias in ("b_1", "b_2"):
+        learned[bias] = np.tile(learned[bias], (n, 1))
+    return tokens, learned | {"M": np.where(np.tri(n) > 0, 0.0, -1e6)}
+
+
+class EqualWords:
+    """Does every word look at the words that equal it, whatever is learned?
+
+    If row i of S is made of word i and of learned numbers alone, it is the same row in (u, u),
+    which wants (1/2, 1/2), and in (u, v), which wants (1, 0). If S = c X X^T + c' 1 1^T, words
+    that are equal are ahead by c, so that c must grow."""
+
+    def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
+        self.expression = construction.expressions["S"]
+        self.draft, self.budget, self.eps = draft, budget, draft.tolerance
+        self.learned = sorted(self.expression.names & set(LEARNED))
+
+    def judge(self) -> CheckResult:
+        if _is_local(self.expression.tree):
+            return self.refuted_as_local()
+        if not self.learned and _is_multiple_of_gram(self.expression.tree):
+            try:
+                field = Field(self.budget, 2)  # one word alone has all the weight
+                return self.judge_lead(field, self.lead(field))
+            except (NotExactError, NoValueError):
+                pass
+        try:
+            return self.judge_sentences(SENTENCE_BETAS)
+        except (TooLargeError, NotExactError):
+            return self.draft.inconclusive("the numbers become too large to compute with.")
+
+    def lead(self, field: Field) -> Number:
+        """By how much the logit of an equal word is ahead."""
+        values = {"X": np.eye(2, dtype=int), "ones": [1, 1], "beta": field.beta, "n": field.n}
+        S = evaluate(self.expression, Exact(field), values)
+        return S[0, 0] - S[0, 1]
+
+    def judge_lead(self, field: Field, lead: Number) -> CheckResult:
+        alone = Field(self.budget, 1, 1)
+        try:
+            self.lead(alone)
+        except NoValueError as problem:
+            because = f"at n = 1 the formula has no value: {problem.sentence}"
+            return self.draft.refuted(because, because, {"n": 1})
+        if not decide(alone, []).is_proved:
+            return self.draft.inconclusive("at n = 1 what it divides by may be zero.")
+        decision = decide(field, [Claim(lead, "grows")])
+        derived = (f"S_ij - S_ik = {lead} if word i equals j and not k",)
+        self.draft = replace(self.draft, derived=derived)
+        if decision.is_proved:
+            because = (
+                f"equal words are ahead of all others by {lead}, which grows with beta, for every "
+                "n and every sentence."
+            )
+            return self.draft.proved(because, certificate(decision))
+        sizes = {*TRIED_N, *decision.turning_points()}
+        if not lead.names:
+            sizes |= outnumbered_at(limit_value(lead, 1), 1, self.eps)
+        within = []
+        for n in sorted(size for size in sizes if size >= 2):
+            at = Field(self.budget, n, n)
+            try:
+                own = self.lead(at)
+                error = self.limit_of_error(at, own, n)
+            except NoValueError as problem:
+                because = f"at n = {n} the formula has no value: {problem.sentence}"
+                return self.draft.refuted(because, because, {"n": n})
+            if error is None:
+                return self.draft.inconclusive(f"at n = {n} the sign of a number is not decided.")
+            if error > self.eps * (1 + 1e-9):
+                return self.refuted_lead(own, n)
+            within.append(str(n))
+        return self.draft.holds(
+            f"equal words get their weight in the limit of large beta at n = {', '.join(within)}. "
+            "That is no proof for any other n."
+        )
+
+    def limit_of_error(self, field: Field, lead: Number, n: int) -> float | None:
+        """The misplaced share in a sentence of n different words as beta grows."""
+        decision = decide(field, [Claim(lead, "grows")])
+        if any(piece.sign is None for pieces in decision.pieces for piece in pieces):
+            return None
+        if decision.is_proved or n == 1:
+            return 0.0 if all(_is_met(decision, field)) else None
+        (piece,) = asymptotics(lead)
+        if piece.order > 0:
+            return 1.0 if piece.sign else (n - 1) / n
+        return _misplaced(limit_value(lead, n), n)
+
+    def refuted_lead(self, lead: Number, n: int) -> CheckResult:
+        because = f"at n = {n} equal words are ahead by {lead}, which is not enough"
+        for beta in ROUND_BETAS:
+            digits = Digits(self.budget, 60 + int(10 * abs(math.log10(beta))))
+            try:
+                own, later = (float(number_at(digits, lead, n, x)) for x in (beta, 1000 * beta))
+            except (TooLargeError, OverflowError):
+                continue
+            error = _misplaced(own, n)
+            if min(error, _misplaced(later, n)) > self.eps * (1 + 1e-9):
+                sentence = (
+                    f"with beta = {beta:g} and n = {n} words that are all different, {error:.4g} "
+                    f"of the weight of word 1 lies on the others; {self.eps:g} is allowed."
+                )
+                return self.draft.refuted(because + ".", sentence, {"n": n}, {"beta": beta})
+        return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+
+    def refuted_as_local(self) -> CheckResult:
+        """Both sentences, computed with drawn matrices."""
+        rng = np.random.default_rng(self.draft.seed)
+        learned = _learned(2, 2, rng)
+        rows = []
+        for words in ((0, 0), (0, 1)):
+            values = {"X": np.eye(2)[list(words)], "beta": 4.0, "n": 2, "ones": np.ones(2)}
+            try:
+                S = evaluate(self.expression, Floats(self.budget), values | learned)
+            except NoValueError as problem:
+                because = f"with n = 2 the formula has no value: {problem.sentence}"
+                return self.draft.refuted(because, because, {"n": 2})
+            except TooLargeError:
+                return self.draft.inconclusive("the numbers become too large to compute with.")
+            rows.append(softmax_over_keys(S)[0])
+        if np.abs(rows[0] - rows[1]).max() > 1e-9:
+            return self.judge_sentences(SENTENCE_BETAS)
+        numbers = shown({"u, u": rows[0], "u, v": rows[1]}, ("u, u", "u, v"))
+        numbers["wanted"] = [[0.5, 0.5], [1.0, 0.0]]
+        because = (
+            "row i of S is made of word i and of learned numbers alone, so word 1 has the same "
+            "weights whatever word 2 is; one of two sentences is missed by a quarter at least, "
+            "whatever is learned."
+        )
+        sentence = (
+            "with n = 2, the words (u, u) want the weights (0.5, 0.5) for word 1 and (u, v) want "
+            f"(1, 0), and both get ({rows[0][0]:.4g}, {rows[0][1]:.4g}) (A, B and R drawn)."
+        )
+        return self.draft.refuted(because, sentence, {"n": 2, "d": 2}, numbers)
+
+    def judge_sentences(self, betas: tuple[int, ...]) -> CheckResult:
+        """Every short sentence at three betas, and with several things learned."""
+        slow = False
+        for n in range(1, MAX_WORDS + 1):
+            for words in _sentences(n):
+                for about, learned in self.choices(n):
+                    try:
+                        errors = [self.error_of(words, learned, beta) for beta in betas]
+                    except NoValueError as problem:
+                        because = f"with n = {n} words the formula has no value: {problem.sentence}"
+                        sentence = f"{because} The words are {list(words)}{about}."
+                        return self.draft.refuted(because, sentence, {"n": n})
+                    wrong = [error > self.eps for error in errors]
+                    if all(wrong) and errors[2] >= 0.999 * errors[1]:
+                        return self.refuted_sentence(words, betas[0], errors[0], about)
+                    slow = slow or any(wrong[1:])
+        if slow:
+            return self.draft.inconclusive(
+                "the weights change too slowly with beta to see their limit."
+            )
+        tried = ", ".join(f"{beta:g}" for beta in betas)
+        return self.draft.holds(
+            f"true of every sentence of 1, 2, 3 and 4 words at beta = {tried}. That is no proof."
+        )
+
+    def choices(self, n: int) -> Iterator[tuple[str, Values]]:
+        """What may have been learned."""
+        yield (" and what is learned is zero" if self.learned else ""), _learned(n, MAX_WORDS, None)
+        if self.learned:
+            for seed in (0, 1):
+                drawn = _learned(n, MAX_WORDS, np.random.default_rng(seed))
+                yield " and what is learned is drawn", drawn
+
+    def error_of(self, words: Sequence[int], learned: Values, beta: int) -> float:
+        n = len(words)
+        X = np.eye(MAX_WORDS, dtype=int)[list(words)].astype(object)
+        values = {"X": X, "beta": Fraction(beta), "n": n, "ones": [1] * n}
+        digits = Digits(self.budget, SENTENCE_DIGITS)
+        S = evaluate(self.expression, digits, values | learned)
+        gaps = [[x.value - max(y.value for y in row) for x in row] for row in S]
+        weights = softmax_over_keys(
+            np.array([[float(max(x, -1e300)) for x in row] for row in gaps])
+        )
+        return float(np.abs(weights - _wanted(words)).sum(axis=1).max() / 2)
+
+    def refuted_sentence(
+        self, words: Sequence[int], beta: float, error: float, about: str
+    ) -> CheckResult:
+        because = "a word does not end up looking evenly at the words that equal it"
+        if self.learned:
+            because += (
+                "; S must do so whatever is learned (write beta*X@X.T for X A X^T with A = beta I)"
+            )
+        sentence = (
+            f"with beta = {beta:g}, the words {list(words)}{about}, {error:.4g} of the weight of a "
+            f"word is misplaced; {self.eps:g} is allowed."
+        )
+        numbers = {"words": list(words), "beta": beta, "misplaced": error}
+        return self.draft.refuted(because + ".", sentence, {"n": len(words)}, numbers)
+
+
+def _is_met(decision: Decision, field: Field) -> Iterator[bool]:
+    """Are the obligations of the field met (the claims after the first)?"""
+    from wherefrom.checker.goals import is_true
+
+    obliged = {str(number) for number, _ in field.obligations}
+    for claim, pieces in zip(decision.claims, decision.pieces, strict=True):
+        if claim.must != "grows" and str(claim.number) in obliged:
+            yield all(is_true(piece, claim.must) for piece in pieces)
+
+
+def _misplaced(lead: float, n: int) -> float:
+    """The weight of the other words if n are all different."""
+    if n == 1:
+        return 0.0
+    return float(softmax_over_keys(np.array([lead, math.log(n - 1)]))[1])
+
+
+def _sentences(n: int) -> Iterator[tuple[int, ...]]:
+    """Every sentence of n words, up to the names of the words: each is new or said before."""
+    for words in itertools.product(range(n), repeat=n):
+        if all(word <= max(words[:i], default=-1) + 1 for i, word in enumerate(words)):
+            yield words
+
+
+def _learned(n: int, d: int, rng: np.random.Generator | None) -> Values:
+    shapes = {"A": (d, d), "B": (d, n), "R": (n, n), "b_1": (1, d), "b_2": (1, n)}
+    made = {
+        name: np.zeros(shape) if rng is None else rng.standard_normal(shape)
+        for name, shape in shapes.items()
+    }
+    for bias in ("b_1", "b_2"):
+        made[bias] = np.tile(made[bias], (n, 1))
+    return dict(made)
+
+
+def _wanted(words: Sequence[int]) -> Matrix:
+    same = np.equal.outer(words, words).astype(float)
+    return np.asarray(same / same.sum(axis=1, keepdims=True))
+
+
+def _is_local(node: Node) -> bool:
+    """Is row i of the value made of token i and of constants alone?"""
+    if "X" not in operations(node):
+        return True
+    if node.op == "@":
+        left, right = node.arguments
+        return _is_local(left) and "X" not in operations(right)
+    row_by_row = ("name", "+", "-", "*", "/", "relu", "softmax", "layernorm", "mask")
+    return node.op in row_by_row and all(map(_is_local, node.arguments))
+
+
+def _is_multiple_of_gram(node: Node) -> bool:
+    """Is it c X X^T + c' 1 1^T, with numbers c and c' made of beta and n? Then two words decide."""
+    degrees = _degrees(node)
+    return degrees is not None and degrees <= {"0", "X X^T", "1 1^T"}
+
+
+def _degrees(node: Node) -> set[str] | None:
+    """What a formula of products and sums is a combination of; None for any other formula."""
+    if node.op == "number" or (node.op == "name" and node.name in ("beta", "n")):
+        return {"0"}
+    if node.op == "name":
+        return {node.name} if node.name in ("X", "ones") else None
+    parts = [_degrees(part) for part in node.arguments]
+    if any(part is None for part in parts):
+        return None
+    first, last = parts[0] or set(), parts[-1] or set()
+    match node.op:
+        case "+" | "-":
+            return first | last
+        case "*" | "/":
+            if node.op == "/" and last != {"0"}:
+                return None
+            return last if first == {"0"} else first if last == {"0"} else None
+        case "**" | "sqrt" | "abs" | "log" | "exp":
+            return first if first == {"0"} else None
+        case "transpose":
+            turned = {"X": "X^T", "ones": "1^T", "X X^T": "X X^T", "1 1^T": "1 1^T", "0": "0"}
+            return {turned[x] for x in first} if first <= set(turned) else None
+        case "@":
+            products = {("X", "X^T"): "X X^T", ("ones", "1^T"): "1 1^T"}
+            if len(first) == len(last) == 1:
+                product = products.get((min(first), min(last)))
+                return {product} if product else None
+        case "outer" if first == last == {"ones"}:
+            return {"1 1^T"}
+    return None

@@ -1,0 +1,367 @@
+"""Claims that compare variances, such as var_c < var_one or var_one -> 1/4.
+
+c_2 does not move, so Var(c_2) = 0 and Var(c) = Var(c_1)/4 at every n and beta. As beta grows the
+weights become steps of the length e, so that, with p0 = P(e < 0) P(e >= 0),
+var_one -> 1/4, var_c1 -> p0 and var_norm -> p0/4 for every n. A difference of polynomials in these
+is decided by its leading power of beta; the limit of the factor there is enclosed, not rounded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Literal
+
+import mpmath
+import numpy as np
+
+from wherefrom.checker.asymptotics import sign_on
+from wherefrom.checker.field import (
+    Field,
+    NotExactError,
+    Number,
+    Poly,
+    StepBudget,
+    TooLargeError,
+    add,
+    by_power,
+    names,
+    scale,
+)
+from wherefrom.checker.goals import Claim, certificate, decide
+from wherefrom.checker.grammar import ExpressionError, Parser, Token, tokenize, write
+from wherefrom.checker.problems import Problem
+from wherefrom.checker.reading import Reader, not_read, split_clauses
+from wherefrom.checker.results import CheckResult
+from wherefrom.checker.spaces import Digits, Exact, NoValueError, Values, evaluate_number, number_at
+from wherefrom.errors import UserError
+
+LEAST_N = 3
+TRIED_N, TRIED_BETAS = (3, 4, 10, 100), (10.0, 20.0, 50.0, 200.0, 1000.0)
+LAW_ACCURACY = 1e-9  # a difference of variances above it is not rounding
+NEARLY = Fraction(1, 100)  # what "is about" allows
+Sign = Literal["<", "<=", "=", ">=", ">", "->", "~"]
+_WHICH = r"c_?\{?[12]\}?|c|one|norm\w*"
+VARIANCE = re.compile(  # Var(c_1), Var[c], var_{c}, sigma^2(c)
+    r"(?:\\(?:mathrm|text|operatorname|mathbb)\s*\{\s*)?(?:\b[Vv]ar(?:iance)?|\bV(?=\s*[\[(])"
+    r"|(?:\\sigma|σ)(?:\^?\{?[2²]\}?))\s*\}?\s*"
+    rf"(?:[\[(]\s*({_WHICH})\s*[\])]|_\{{?\s*({_WHICH})(?![a-zA-Z_])\}}?)"
+)
+RELATION_WORDS = [
+    (r"\bis at most\b|\\leq?(?![a-z])|≤", "<="),
+    (r"\bis at least\b|\\geq?(?![a-z])|≥", ">="),
+    (r"\btends to\b|\bapproaches\b|\bgoes to\b", "->"),
+    (r"\bis (?:smaller|less|lower) than\b", "<"),
+    (r"\bis (?:larger|greater|bigger|higher) than\b", ">"),
+    (r"\bis about\b|≈|\\approx(?![a-z])|~", "∼"),
+    (r"\bequals\b", "="),
+]
+# the text of a token -> what it compares
+RELATIONS: dict[str, Sign] = {"<=": "<=", ">=": ">=", "<": "<", ">": ">", "=": "=", "==": "="}
+RELATION_KINDS: dict[str, Sign] = {
+    "→": "->",
+    "∼": "~",
+    "≪": "<",
+    "≫": ">",
+    "=": "=",
+    "<": "<",
+    ">": ">",
+}
+
+
+def judge(
+    problem: Problem, texts: Sequence[str], draft: CheckResult, budget: StepBudget
+) -> CheckResult:
+    """Every claim of the texts; the first that is not proved decides, a wrong one before others."""
+    claims = [claim for text in texts for claim in _read_claims(problem, text)]
+    if not claims:
+        raise UserError('a claim compares two things, as in "var_c < var_one".')
+    results = []
+    for sign, left, right, read in claims:
+        claimed = replace(draft, read_as={"claim": read})
+        try:
+            results.append(Comparison(sign, left, right, claimed, budget).judge())
+        except (NotExactError, TooLargeError):
+            because = "only sums and products of the variances, numbers, beta and n are compared."
+            results.append(claimed.inconclusive(because))
+    order = ("refuted", "inconclusive", "holds", "proved")
+    worst = min(results, key=lambda result: order.index(result.verdict))
+    read_as = {
+        f"claim {i}" if len(results) > 1 else "claim": result.read_as["claim"]
+        for i, result in enumerate(results, 1)
+    }
+    derived = tuple(dict.fromkeys(line for result in results for line in result.derived))
+    because = worst.because
+    if len(results) > 1 and worst.verdict == "proved":
+        because = " ".join(dict.fromkeys(result.because for result in results))
+    elif len(results) > 1:
+        because = f"claim {results.index(worst) + 1}: {because}"
+    return replace(
+        worst, because=because, read_as=read_as, derived=derived, construction=dict(read_as)
+    )
+
+
+def _read_claims(problem: Problem, text: str) -> Iterator[tuple[Sign, Any, Any, str]]:
+    """The claims of one text: relation, both sides, and how it was understood. Conditions may say
+    that beta is large; all other words are an error."""
+    plain = VARIANCE.sub(_variance_name, text.replace("₁", "1").replace("₂", "2"))
+    for pattern, sign in RELATION_WORDS:
+        plain = re.sub(pattern, lambda match, sign=sign: f" {sign} ".ljust(len(match[0])), plain)  # type: ignore[misc]
+    reader = Reader(problem)
+    tokens = [token for token in tokenize(plain, reader.vocabulary) if token.kind != "$"]
+    for lead_in, clause in split_clauses(tokens):
+        if reader.condition(text, clause):
+            if "beta" in reader.substituted:
+                raise not_read(text, clause)
+            continue
+        if lead_in:
+            raise not_read(text, clause)
+        places = [i for i, token in enumerate(clause) if token.kind in RELATION_KINDS]
+        if not places:
+            raise not_read(text, clause)
+        ends = [-1, *places, len(clause)]
+        sides = [
+            _side(problem, reader, text, clause[a + 1 : b]) for a, b in itertools.pairwise(ends)
+        ]
+        for place, (left, right) in zip(places, itertools.pairwise(sides), strict=True):
+            token = clause[place]
+            sign = RELATIONS.get(token.text, RELATION_KINDS[token.kind])
+            yield sign, left, right, f"{write(left.tree)} {sign} {write(right.tree)}"
+
+
+def _variance_name(match: re.Match[str]) -> str:
+    which = re.sub(r"[_{}]", "", match[1] or match[2])
+    name = "var_norm" if which.startswith("norm") else f"var_{which}"
+    return name.ljust(len(match[0]))
+
+
+def _side(problem: Problem, reader: Reader, text: str, tokens: list[Token]) -> Any:
+    if not tokens:
+        raise ExpressionError('a claim has two sides, as in "var_c < var_one".', text, 1)
+    shapes = {given.name: given.shape for given in problem.givens}
+    return Parser(text, tokens, problem.spellings(), problem.refused, shapes).read()
+
+
+class Comparison:
+    """left - right as a polynomial in beta, n and the three variances that do not reduce."""
+
+    def __init__(
+        self, sign: Sign, left: Any, right: Any, draft: CheckResult, budget: StepBudget
+    ) -> None:
+        self.sign, self.budget = sign, budget
+        self.field = Field(budget, LEAST_N)
+        self.field.atom("constant", "p0", {})
+        values: Values = {"beta": self.field.beta, "n": self.field.n, "var_c2": 0}
+        head = self.field.symbol("var_c1")
+        values |= {
+            "var_one": self.field.symbol("var_one"),
+            "var_norm": self.field.symbol("var_norm"),
+        }
+        values |= {"var_c1": head, "var_c": self.field.number(Fraction(1, 4)) * head}
+        try:
+            self.left, self.right = (
+                evaluate_number(side, Exact(self.field), values) for side in (left, right)
+            )
+        except NoValueError as problem:
+            raise UserError(str(problem)) from None
+        self.gap = self.left - self.right
+        if names(self.gap.bottom) & {"var_one", "var_c1", "var_norm"} or any(
+            x.names - {"beta", "n", *self.field.atoms} for x, _ in self.field.obligations
+        ):
+            raise NotExactError  # this divides by a variance
+        known = sorted(self.gap.names & set(LIMITS))
+        lines = tuple(f"{x} -> {LIMITS[x]} as beta grows, for every n" for x in known)
+        self.draft = replace(draft, derived=lines)
+
+    def judge(self) -> CheckResult:
+        obliged = decide(self.field, [])
+        if not obliged.is_proved:
+            return self.draft.inconclusive("what it divides by may be zero at some n.")
+        if self.gap.is_zero:
+            return self.judge_equal()
+        order, sign = self.leading()
+        if sign is None:
+            return self.judge_numerically()
+        return self.judge_leading(order, sign)
+
+    def judge_equal(self) -> CheckResult:
+        same = "the two sides are equal at every n and beta"
+        if self.sign in ("<", ">"):
+            return self.refuted(f"{same}, so neither is larger.")
+        why = ": c_2 does not move, so Var(c_2) = 0 and Var(c) = Var(c_1)/4."
+        return self.draft.proved(same + why, self.certificate(Claim(self.gap, "zero")))
+
+    def leading(self) -> tuple[Fraction, int | None]:
+        """The leading power of beta of left - right and the sign of its limit, for every n; None
+        if a factor has the limit zero but is not zero, or its sign is not the same for every n."""
+        top = by_power(_in_the_limit(self.gap.top), "beta")
+        own = by_power(self.gap.top, "beta")
+        below = by_power(self.gap.bottom, "beta")
+        bottom_order = max(below)
+        bottom_sign = sign_on(self.field, below[bottom_order], LEAST_N, None)
+        order = max(own)
+        limit = top.get(order, {})
+        sign = sign_on(self.field, limit, LEAST_N, None) if limit else 0
+        power = Fraction(order) - Fraction(bottom_order)
+        if not bottom_sign:
+            return power, None
+        if self.sign in ("->", "~") and (power < 0 or (power == 0 and sign == 0)):
+            return power, 0
+        return power, sign * bottom_sign if sign else None
+
+    def judge_leading(self, order: Fraction, sign: int) -> CheckResult:
+        """A verdict from the leading power of beta and the sign of its factor."""
+        vanishes = sign == 0 or order < 0
+        claim = Claim(self.limit_number(), "vanishes")
+        if self.sign in ("->", "~") and vanishes:
+            because = "the difference of the two sides tends to 0 as beta grows, for every n."
+            return self.draft.proved(because, self.certificate(claim))
+        if self.sign == "~" and order == 0 and self.is_nearly():
+            because = "the two sides have the same limit to one in a hundred, for every n."
+            return self.draft.proved(
+                because, self.certificate(Claim(self.nearness(), "nonnegative"))
+            )
+        left, right = (self.limit_text(side, 6) for side in (self.left, self.right))
+        because = f"the left side tends to {left} and the right side to {right}, for every n"
+        true = {"<": sign < 0, "<=": sign < 0, ">": sign > 0, ">=": sign > 0}.get(self.sign, False)
+        if true and sign:
+            positive = Claim(self.leading_number(-1 if sign < 0 else 1), "positive")
+            because += "; so it is true from some beta on."
+            return self.draft.proved(because, self.certificate(positive))
+        if vanishes and self.sign == "=":
+            return self.judge_numerically()
+        return self.refuted(f"{because}.")
+
+    def limit_number(self) -> Number:
+        """left - right with each variance at its limit."""
+        return self.field.quotient(_in_the_limit(self.gap.top), self.gap.bottom)
+
+    def limit_text(self, side: Number, digits: int) -> str:
+        """The limit of one side, with so many digits where it is a number."""
+        number = self.field.quotient(_in_the_limit(side.top), side.bottom)
+        if number.names <= {"p0"}:
+            value = number_at(Digits(self.budget, 40), number, LEAST_N, 1)
+            return str(mpmath.nstr(value, digits))
+        return str(number)
+
+    def leading_number(self, sign: int) -> Number:
+        number = self.limit_number()
+        return -number if sign < 0 else number
+
+    def nearness(self) -> Number:
+        """A hundredth of the right limit squared less the square of the difference."""
+        right = self.field.quotient(_in_the_limit(self.right.top), self.right.bottom)
+        gap = self.limit_number()
+        return self.field.number(NEARLY**2) * right * right - gap * gap
+
+    def is_nearly(self) -> bool:
+        return decide(self.field, [Claim(self.nearness(), "nonnegative")]).is_proved
+
+    def certificate(self, claim: Claim) -> dict[str, Any]:
+        return certificate(decide(self.field, [claim]))
+
+    # ---- numbers
+
+    def difference(self, n: int, beta: float) -> float:
+        return _at(self.gap, n, beta)
+
+    def judge_numerically(self) -> CheckResult:
+        """Where the limits agree or are not clear: the exact laws at several n and beta."""
+        gaps = {(n, beta): self.difference(n, beta) for n in TRIED_N for beta in TRIED_BETAS}
+        if self.sign == "=":
+            # both sides are analytic in beta: equal from some beta on only if equal everywhere
+            if max(map(abs, gaps.values())) > LAW_ACCURACY:
+                return self.refuted("both sides may have the same limit, but they are not equal.")
+            return self.draft.inconclusive("the two sides are too close to tell apart.")
+        holds = {"<": -1, "<=": -1, ">": 1, ">=": 1}.get(self.sign)
+        if holds is None:
+            return self.draft.inconclusive("no argument settles this limit.")
+        if all(holds * gap > LAW_ACCURACY * 1e-3 for gap in gaps.values()):
+            sizes, betas = (", ".join(f"{x:g}" for x in tried) for tried in (TRIED_N, TRIED_BETAS))
+            return self.draft.holds(
+                f"true at n = {sizes}, each with beta = {betas}. That is no proof."
+            )
+        return self.draft.inconclusive(
+            "the limits do not decide this claim, and it is not true at every n and beta tried."
+        )
+
+    def refuted(self, because: str) -> CheckResult:
+        """With both limits; or, if the sides differ by a number or are equal, at one n and beta."""
+        if self.sign != "=" and self.gap.names:
+            left, right = (self.limit_text(side, 20) for side in (self.left, self.right))
+            sentence = (
+                f"as beta grows, the left side tends to {left} and the right side to {right}."
+            )
+            return self.draft.refuted(because, sentence, {}, {"left": left, "right": right})
+        for n, beta in itertools.product(TRIED_N, TRIED_BETAS):
+            gap = self.difference(n, beta)
+            if abs(gap) > LAW_ACCURACY or not self.gap.names:
+                known = {name: round(x, 6) for name, x in variances(n, beta).items()}
+                sides = " and ".join(
+                    f"{_at(side, n, beta):.15g}" for side in (self.left, self.right)
+                )
+                exact = f" (they differ by {gap:.6g})" if gap else ""
+                sentence = f"with n = {n} and beta = {beta:g} the sides are {sides}{exact}."
+                return self.draft.refuted(because, sentence, {"n": n}, {"beta": beta, **known})
+        return self.draft.inconclusive(f"{because} But no n and beta that were tried show it.")
+
+
+LIMITS = {"var_one": "1/4", "var_c1": "p0 = 0.0724638...", "var_norm": "p0/4"}
+
+
+def _in_the_limit(poly: Poly) -> Poly:
+    """With every variance at its limit: 1/4, p0 and p0/4."""
+    factors = {
+        "var_one": (Fraction(1, 4), ""),
+        "var_c1": (Fraction(1), "p0"),
+        "var_norm": (Fraction(1, 4), "p0"),
+    }
+    total: Poly = {}
+    for key, c in poly.items():
+        powers: dict[str, Any] = {}
+        for name, power in key:
+            factor, symbol = factors.get(name, (Fraction(1), name))
+            c *= factor ** int(power) if factor != 1 else 1
+            if symbol:
+                powers[symbol] = powers.get(symbol, 0) + power
+        total = add(total, scale({tuple(sorted(powers.items())): Fraction(1)}, c))
+    return total
+
+
+@lru_cache(maxsize=256)
+def variances(n: int, beta: float) -> dict[str, float]:
+    """The variances of the weight on a, by the exact laws."""
+    from wherefrom.attention.laws import law_of_logits, normalised_law
+
+    both, one, noise = (np.zeros(n) for _ in range(3))
+    both[:2], one[0], noise[0] = beta, beta, beta * math.sqrt(0.5)
+    of_head = law_of_logits(one, noise, 0).sd ** 2
+    return {
+        "var_one": law_of_logits(both, noise, 0).sd ** 2,
+        "var_c1": of_head,
+        "var_c2": 0.0,
+        "var_c": of_head / 4,
+        "var_norm": normalised_law(n, beta)[1] ** 2,
+    }
+
+
+def _at(x: Number, n: int, beta: float) -> float:
+    """The value by the laws; what cancels exactly has been cancelled before."""
+    known: dict[str, float] = {**variances(n, beta), "n": n, "beta": beta}
+    parts = []
+    for poly in (x.top, x.bottom):
+        total = 0.0
+        for key, c in poly.items():
+            product = float(c)
+            for name, power in key:
+                if name not in known:
+                    raise NotExactError
+                product *= known[name] ** float(power)
+            total += product
+        parts.append(total)
+    return parts[0] / parts[1]

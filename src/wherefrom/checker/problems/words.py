@@ -1,0 +1,387 @@
+"""Three words x1 = u_d + u_b, x2 = u_a, x3 = u_c + u_b: keys, queries and values for them.
+
+Over orthogonal u of norm beta the logits x_j^T K^T Q x_i and the values are exact numbers. The
+weights tend to those of the largest logits; what is lost, |weight - limit| times the distance of
+the values, must vanish as well. Nothing that can be written tells one unused direction from
+another, so one of them stands for all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from wherefrom.attention.equation import attend, softmax_over_keys
+from wherefrom.checker.asymptotics import asymptotics
+from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
+from wherefrom.checker.goals import Claim, Decision, certificate, decide
+from wherefrom.checker.grammar import ExpressionError
+from wherefrom.checker.noise import oblique_angles, unequal_norms
+from wherefrom.checker.problems.queries import limit_value
+from wherefrom.checker.reading import Construction
+from wherefrom.checker.results import Assumption, BetaNeeded, CheckResult
+from wherefrom.checker.spaces import (
+    Arithmetic,
+    Digits,
+    Exact,
+    Floats,
+    Matrix,
+    NoValueError,
+    evaluate,
+    orthonormal,
+    word_values,
+)
+
+WORDS = ("x1", "x2", "x3")
+FAR_BETAS = (10**8, 10**30, 10**100)
+ROUND_BETAS = (4, 10, 2, 100, 1000, 10**4, 10**6, 10**8, 10**10, 10**13, 10**16, 10**30, 10**60)
+MEASURED_BETAS = (1.3, 2.0, 0.7)  # where exact logits are compared with measured ones
+STEPS_PER_DECADE = 12
+LADDER_DECADES = range(-STEPS_PER_DECADE, 4 * STEPS_PER_DECADE + 1)
+STILL_FALLING = 0.999  # an error that falls by more from beta to beta may yet vanish
+SETTLED = 1e-6  # an error that changes by less from beta to beta has a limit
+
+
+@dataclass(frozen=True)
+class Row:
+    """The exact logits of one word, the values of all three, and what its context should be."""
+
+    word: int
+    logits: list[Any]  # numbers of the arithmetic that it was computed in
+    values: list[list[Any]]
+    goal: list[Any]
+
+
+def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
+    return ThreeWords(construction, draft, budget).judge()
+
+
+class ThreeWords:
+    """The matrices of one construction over three words."""
+
+    def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
+        self.expressions = construction.expressions
+        self.draft, self.budget, self.eps = draft, budget, draft.tolerance
+
+    # ---- the words in one arithmetic
+
+    def rows(self, arithmetic: Arithmetic, u: Matrix, beta: Any) -> list[Row]:
+        """Logits, values and goal of each word that has one."""
+        names = word_values(u, beta)
+        if "x2" in self.expressions:  # c2 may speak of the new x2
+            names["x2"] = evaluate(self.expressions["x2"], arithmetic, names).ravel()
+        written = {
+            name: evaluate(expression, arithmetic, names)
+            for name, expression in self.expressions.items()
+            if name != "x2"
+        }
+        words = [arithmetic.matrix(names[x]) for x in WORDS]
+        if "V" in written:
+            u_b, u_c = (arithmetic.matrix(row) for row in u[1:3])
+            goals = {1: u_b - u_c, 2: u_b}
+            product = written.get("W")
+            product = written["K"].T @ written["Q"] if product is None else product
+            values = [written["V"] @ word for word in words]
+        else:
+            goals = {2: written["c2"]}
+            product, values = None, words
+        rows = []
+        for i, goal in goals.items():
+            query = words[i - 1] if product is None else product @ words[i - 1]
+            logits = [(word.T @ query).item() for word in words]
+            contents = [value.ravel().tolist() for value in values]
+            rows.append(Row(i, logits, contents, goal.ravel().tolist()))
+        return rows
+
+    def exact_rows(self, field: Field) -> list[Row]:
+        arithmetic = Exact(field)
+        axes = arithmetic.matrix(np.eye(4, 5, dtype=int).astype(object))
+        return self.rows(arithmetic, axes * field.beta, field.beta)
+
+    # ---- the verdict
+
+    def judge(self) -> CheckResult:
+        try:
+            field = Field(self.budget, 1, 1)
+            rows = self.exact_rows(field)
+        except (NotExactError, NoValueError):
+            return self.judge_far()
+        lines = [f"logits of word {row.word}: {', '.join(map(str, row.logits))}" for row in rows]
+        self.draft = replace(self.draft, derived=tuple(lines))
+        winners = [self.winners(row) for row in rows]
+        claims = [
+            claim
+            for row, best in zip(rows, winners, strict=True)
+            for claim in self.claims(row, best)
+        ]
+        decision = decide(field, claims)
+        if all(winners) and decision.is_proved:
+            return self.proved(decision, rows, winners)
+        if any(sign is None for sign in self.signs(decision)):
+            return self.judge_far()
+        ends = [self.end(row) for row in rows]
+        if any(end is None for end in ends):
+            return self.judge_far()
+        errors = [error for error, _ in filter(None, ends)]
+        sentence = next(
+            (sentence for error, sentence in filter(None, ends) if error == max(errors)), ""
+        )
+        if max(errors) <= self.eps * (1 - 1e-9):
+            return self.with_figures(
+                self.draft.holds(
+                    f"{sentence}: {max(errors):.3g} beta off, which is within this tolerance."
+                )
+            )
+        if max(errors) < self.eps * (1 + 1e-9):
+            return self.draft.inconclusive(f"{sentence}: as far off as the tolerance allows.")
+        return self.refuted(sentence)
+
+    def signs(self, decision: Decision) -> Iterator[int | None]:
+        for pieces in decision.pieces:
+            yield pieces[0].sign
+
+    def winners(self, row: Row) -> list[int]:
+        """The words over which no other logit grows; [] if their logits differ or are unknown."""
+        best = []
+        for j, logit in enumerate(row.logits):
+            pieces = [asymptotics(other - logit)[0] for other in row.logits]
+            if any(piece.sign is None for piece in pieces):
+                return []
+            if not any(piece.sign == 1 and piece.order > 0 for piece in pieces):
+                best.append(j)
+        return best
+
+    def claims(self, row: Row, best: list[int]) -> Iterator[Claim]:
+        """What makes the context of a word tend to its goal, in units of beta."""
+        if not best:
+            return
+        first = best[0]
+        for j, logit in enumerate(row.logits):
+            if j not in best:
+                yield Claim(
+                    row.logits[first] - logit, "grows", f"{row.word}: {first + 1} - {j + 1}"
+                )
+        field = row.logits[0].field
+        share = field.number(Fraction(1, len(best)))
+        for entry, goal in enumerate(row.goal):
+            values = [row.values[j][entry] for j in best]
+            mean = sum(values[1:], values[0]) * share
+            yield Claim((mean - goal) / field.beta, "vanishes")
+            for j, value in zip(best[1:], values[1:], strict=True):
+                gap = row.logits[j] - row.logits[first]
+                yield Claim(gap * (value - values[0]) / field.beta, "vanishes")
+        for j in best[1:]:
+            gap = row.logits[first] - row.logits[j]
+            yield Claim(gap, "vanishes", f"{row.word}: {first + 1} - {j + 1}")
+
+    def proved(self, decision: Decision, rows: list[Row], winners: list[list[int]]) -> CheckResult:
+        limits = [
+            f"the weights of word {row.word} tend to ({_shares(best)})"
+            for row, best in zip(rows, winners, strict=True)
+        ]
+        because = f"for every d: {' and '.join(limits)}, whose values are the goal."
+        result = self.draft.proved(because, certificate(decision, list(self.samples())))
+        return self.with_figures(result) if result.verdict == "proved" else result
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        """Logits over drawn u, in floats: what the exact ones must agree with."""
+        rng = np.random.default_rng(self.draft.seed)
+        for beta in MEASURED_BETAS:
+            floats = Floats(self.budget)
+            try:
+                rows = self.rows(floats, beta * orthonormal(4, 7, rng), beta)
+            except (NoValueError, TooLargeError):
+                continue
+            sample: dict[str, Any] = {"n": 1, "beta": beta, "scale": floats.largest}
+            for row in rows:
+                sample["scale"] = max(sample["scale"], *(abs(float(x)) for x in row.logits))
+                for i, x in enumerate(row.logits, start=1):
+                    for j, y in enumerate(row.logits, start=1):
+                        sample[f"{row.word}: {i} - {j}"] = float(x - y)
+            yield sample
+
+    def end(self, row: Row) -> tuple[float, str] | None:
+        """How far the context of a word ends from its goal, in units of beta, and a sentence; None
+        if that is not clear: values that grow against each other, or unknown signs."""
+        best = self.winners(row)
+        if not best:
+            return None
+        field = row.logits[0].field
+        gaps = [limit_value(row.logits[j] - row.logits[best[0]], 1) for j in best]
+        weights = softmax_over_keys(np.array(gaps))
+        ends = []
+        for entry, goal in enumerate(row.goal):
+            wanted = self.limit(goal / field.beta)
+            parts = [self.limit(row.values[j][entry] / field.beta) for j in best]
+            if len(best) > 1 and any(map(math.isinf, parts)):
+                return None
+            total = float(sum(w * x for w, x in zip(weights, parts, strict=True)))
+            if math.isnan(total) or not math.isfinite(wanted):
+                return None
+            ends.append((total, wanted))
+        shares = [0.0] * len(row.logits)
+        for j, weight in zip(best, weights, strict=True):
+            shares[j] = round(float(weight), 4)
+        texts = ", ".join(f"{x:g}" for x in shares)
+        sentence = (
+            f"the weights of word {row.word} tend to ({texts}), so c{row.word} tends to "
+            f"{_in_u([end for end, _ in ends])} and not to {_in_u([goal for _, goal in ends])}"
+        )
+        return math.hypot(*(end - goal for end, goal in ends)), sentence
+
+    def limit(self, x: Number) -> float:
+        (piece,) = asymptotics(x)
+        if piece.sign is None:
+            return math.nan
+        if piece.sign and piece.order > 0:
+            return piece.sign * math.inf
+        return limit_value(x, 1)
+
+    # ---- without algebra
+
+    def judge_far(self) -> CheckResult:
+        """By the errors at far betas, computed with many digits."""
+        errors, without_value = [], []
+        for beta in FAR_BETAS:
+            try:
+                errors.append(self.error(beta))
+            except NoValueError as problem:
+                without_value.append(problem.sentence)
+            except (TooLargeError, NotExactError):
+                return self.draft.inconclusive("the numbers become too large to compute with.")
+        if without_value:
+            if errors:
+                return self.draft.inconclusive("at some beta the formula has no value.")
+            sentence = f"it has no value at beta = 1e8, 1e30 and 1e100: {without_value[0]}"
+            return self.draft.refuted(f"the formula has no value: {without_value[0]}", sentence)
+        inside = [error <= self.eps for error in errors]
+        if all(inside):
+            result = self.draft.holds(
+                "c1 and c2 (or c2) reach their goals at beta = 1e8, 1e30 and 1e100. That is no "
+                "proof: exact algebra does not decide this formula."
+            )
+            return self.with_figures(result)
+        falling = errors[2] < STILL_FALLING * errors[1] or errors[1] < STILL_FALLING * errors[0]
+        settled = abs(errors[2] - errors[1]) <= SETTLED * errors[2]
+        if any(inside) or (falling and not settled):
+            return self.draft.inconclusive(
+                "c1 and c2 change too slowly with beta to see where they end."
+            )
+        return self.refuted("a goal is missed at beta = 1e8, 1e30 and 1e100")
+
+    def error(self, beta: int | float) -> float:
+        """The largest distance of a context from its goal with d = 4 and u along the axes."""
+        return max(error for error, *_ in self.contexts(beta))
+
+    def contexts(self, beta: int | float) -> Iterator[tuple[float, int, dict[str, list[float]]]]:
+        """For each word with a goal: the distance in units of beta, the word, and its weights,
+        context and goal, by the attention equation with many digits."""
+        digits = Digits(self.budget, int(60 + 20 * math.log10(max(beta, 10))))
+        axes = digits.matrix(np.eye(4, dtype=int).astype(object))
+        norm = digits.number(Fraction(beta))
+        for row in self.rows(digits, axes * norm, norm):
+            top = max(x.value for x in row.logits)
+            masses = [digits.context.exp(max(x.value - top, -10_000_000)) for x in row.logits]
+            weights = [mass / sum(masses) for mass in masses]
+            context = [
+                sum(w * value[entry].value for w, value in zip(weights, row.values, strict=True))
+                for entry in range(4)
+            ]
+            squares = [(c - g.value) ** 2 for c, g in zip(context, row.goal, strict=True)]
+            error = digits.context.sqrt(sum(squares)) / norm.value
+            tables = {"weights": weights, f"c{row.word}": context}
+            tables["goal"] = [g.value for g in row.goal]
+            yield float(error), row.word, {k: [*map(float, x)] for k, x in tables.items()}
+
+    # ---- figures
+
+    def refuted(self, because: str) -> CheckResult:
+        """With d = 4 and u along the axes, at the first round beta that shows it."""
+        for beta in ROUND_BETAS:
+            try:
+                error, word, tables = max(self.contexts(beta), key=lambda found: found[0])
+                later = self.error(1000 * beta)
+            except (ExpressionError, TooLargeError, NotExactError):
+                continue
+            if error > self.eps * (1 + 1e-9) and later > self.eps:
+                numbers: dict[str, Any] = {"beta": float(beta), "error": error}
+                numbers |= {name: [round(x, 6) for x in table] for name, table in tables.items()}
+                sentence = (
+                    f"with d = 4, beta = {beta:g} and u_a..u_d along the axes, "
+                    f"c{word} = {numbers[f'c{word}']} and the goal is {numbers['goal']}, "
+                    f"which is {error:.4g} beta from its goal; {self.eps:g} is allowed."
+                )
+                return self.draft.refuted(because + ".", sentence, {"d": 4}, numbers)
+        return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+
+    def float_error(self, u: Matrix, beta: float) -> float:
+        """The same in floats over any u; infinite where there is no value."""
+        try:
+            return max(self.float_errors(u, beta).values())
+        except (NoValueError, TooLargeError):
+            return math.inf
+
+    def float_errors(self, u: Matrix, beta: float) -> dict[int, float]:
+        """The distance of each word's context from its goal in units of beta, by `attend`."""
+        errors = {}
+        for row in self.rows(Floats(self.budget), u, beta):
+            logits = np.array([row.logits], dtype=float)
+            result = attend(logits, np.eye(3), np.array(row.values, dtype=float))
+            errors[row.word] = float(np.linalg.norm(result.context[0] - row.goal)) / beta
+        return errors
+
+    def with_figures(self, result: CheckResult) -> CheckResult:
+        axes = np.eye(4)
+        ladder = [10.0 ** (k / STEPS_PER_DECADE) for k in LADDER_DECADES]
+        failing = [i for i, x in enumerate(ladder) if not self.float_error(x * axes, x) <= self.eps]
+        last = max(failing, default=-1)
+        if last == len(ladder) - 1:
+            note = "the beta that is needed is beyond what is computed."
+            return replace(result, notes=(*result.notes, note))
+        low, high = (ladder[last], ladder[last + 1]) if last >= 0 else (0.0, 0.0)
+        for _ in range(40 if last >= 0 else 0):
+            middle = math.sqrt(low * high)
+            inside = self.float_error(middle * axes, middle) <= self.eps
+            low, high = (low, middle) if inside else (middle, high)
+        errors = self.float_errors(2 * axes, 2.0)
+        at_two = ", ".join(f"|c{word} - goal| = {2 * error:.4f}" for word, error in errors.items())
+        formula = f"error(beta) <= eps*beta from this beta on (at beta = 2: {at_two})"
+        needed = BetaNeeded(formula, high, 3, {3: high})
+        return replace(result, beta=needed, assumptions=tuple(self.assumptions()))
+
+    def assumptions(self) -> Iterator[Assumption]:
+        """Look for u without an assumption on which a goal is missed however large beta is."""
+        rng = np.random.default_rng(self.draft.seed)
+        searches = (("u of equal norm", unequal_norms), ("u that are orthogonal", oblique_angles))
+        for name, variants in searches:
+            tried, used, evidence = 0, None, ""
+            for what, u in variants(orthonormal(4, 7, rng), 4, rng):
+                tried += 1
+                errors = [self.float_error(beta * u, beta) for beta in (24.0, 240.0)]
+                if self.eps < errors[1] < math.inf and errors[1] >= STILL_FALLING * errors[0]:
+                    used = True
+                    evidence = f"with d = 7 and {what}, a goal is missed by {errors[1]:.2g} beta"
+                    break
+            evidence = evidence or f"no counterexample in {tried} sets, some chosen to break it"
+            yield Assumption(name, used, evidence)
+
+
+def _shares(best: list[int]) -> str:
+    return ", ".join(str(Fraction(int(j in best), len(best))) for j in range(len(WORDS)))
+
+
+def _in_u(coefficients: list[float]) -> str:
+    """Coefficients of u_a..u_d as a sum that could be written again."""
+    terms = []
+    for name, x in zip("abcd", coefficients, strict=False):
+        if math.isinf(x):
+            terms.append(f"{'-' if x < 0 else ''}(without bound) u_{name}")
+        elif abs(x) > 1e-12:
+            factor = {"1": "", "-1": "-"}.get(f"{x:.4g}", f"{x:.4g}*")
+            terms.append(f"{factor}u_{name}")
+    return " + ".join(terms).replace("+ -", "- ") or "0"

@@ -1,0 +1,505 @@
+"""The one evaluator, over exact numbers, over numbers of many digits, and over floats.
+
+Nothing that can be written tells the other keys apart, nor one unused direction from another. So
+every vector and matrix of a problem is made of few blocks, each a multiple of the identity on a
+space of any size, and has one coordinate for each block: `key_blocks`, `word_blocks`. The same
+formula over all n keys, in floats, is what the attention equation is tried on: `key_values`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import mpmath
+import numpy as np
+from numpy.typing import NDArray
+
+from wherefrom.attention.equation import softmax_over_keys
+from wherefrom.checker.field import (
+    Field,
+    NotExactError,
+    Number,
+    StepBudget,
+    TooLargeError,
+    UndefinedError,
+)
+from wherefrom.checker.grammar import ENTRYWISE, Expression, ExpressionError, Node
+
+Matrix = NDArray[Any]
+Values = dict[str, Any]
+
+MAX_LOG2 = 40_000  # of a number with many digits
+NUMBER_FUNCTIONS = ("sqrt", "abs", "exp", "log", "sin", "cos", "pow", "O")
+
+
+class Arithmetic:
+    """What the operations of a formula mean for matrices; numbers are 1 x 1 matrices."""
+
+    dtype: Any = object
+
+    def __init__(self, budget: StepBudget) -> None:
+        self.budget = budget
+
+    def number(self, value: Any) -> Any:
+        raise NotImplementedError
+
+    def function(self, name: str, *arguments: Any) -> Any:
+        """A function of numbers."""
+        raise NotImplementedError
+
+    def is_zero(self, x: Any) -> bool:
+        return bool(x == 0)
+
+    def divide(self, x: Any, y: Any) -> Any:
+        if self.is_zero(y):
+            raise UndefinedError("this divides by zero.")
+        return x / y
+
+    def matrix(self, value: Any) -> Matrix:
+        array = np.array(value, dtype=object)
+        array = array if array.ndim == 2 else array.reshape(-1, 1)
+        for index, x in np.ndenumerate(array):
+            array[index] = self.number(x)
+        return array
+
+    def identity(self, size: int) -> Matrix:
+        return self.matrix(np.eye(size, dtype=int).astype(object))
+
+    def apply(self, op: str, arguments: Sequence[Any]) -> Matrix:
+        """The value of one operation; UndefinedError where it has none."""
+        x, y = arguments[0], arguments[-1]
+        self.budget.spend(10 + (x.size * y.shape[1] if isinstance(y, np.ndarray) else x.size))
+        if op in NUMBER_FUNCTIONS:
+            return self.matrix(self.function(op, *(z.item() for z in arguments)))
+        if op in ENTRYWISE:
+            return self.entrywise(op, x)
+        match op:
+            case "+":
+                return np.asarray(x + y)
+            case "-":
+                return np.asarray(x - y)
+            case "*":
+                return np.asarray(y * x.item() if x.size == 1 else x * y.item())
+            case "@":
+                return np.asarray(x @ y)
+            case "dot":
+                return np.asarray(x.T @ y)
+            case "outer":
+                return np.asarray(x @ y.T)
+            case "transpose":
+                return np.asarray(x.T)
+            case "hstack" | "vstack":
+                return (np.hstack if op == "hstack" else np.vstack)(arguments)
+            case "/":
+                return self.each(x, lambda entry: self.divide(entry, y.item()))
+            case "norm":
+                return self.norm(x)
+            case "unit":
+                length = self.norm(x).item()
+                return self.each(x, lambda entry: self.divide(entry, length))
+            case "inv":
+                return self.inverse(x)
+            case "pinv":
+                return self.pseudo_inverse(x)
+        raise NotExactError
+
+    def each(self, x: Matrix, function: Any) -> Matrix:
+        made = np.empty(x.shape, dtype=self.dtype)
+        for index, entry in np.ndenumerate(x):
+            made[index] = function(entry)
+        return made
+
+    def power(self, x: Matrix, exponent: int) -> Matrix:
+        result = self.identity(len(x))
+        for _ in range(exponent):
+            self.budget.spend(10 + x.size * len(x))
+            result = result @ x
+        return result
+
+    def norm(self, x: Matrix) -> Matrix:
+        square = (x.T @ x if x.shape[1] == 1 else x @ x.T).item()
+        return self.matrix(self.function("sqrt", square))
+
+    def entrywise(self, op: str, x: Matrix) -> Matrix:
+        raise NotExactError  # relu of each entry, softmax and layernorm of each row, a mask
+
+    def inverse(self, x: Matrix) -> Matrix:
+        """Gauss and Jordan; dividing by a pivot is an obligation as any other division."""
+        size = len(x)
+        table = np.hstack([x, self.identity(size)])
+        for column in range(size):
+            pivots = [i for i in range(column, size) if not self.is_zero(table[i, column])]
+            if not pivots:
+                raise UndefinedError("this matrix has no inverse.")
+            self.budget.spend(20 * size)
+            table[[column, pivots[0]]] = table[[pivots[0], column]]
+            pivot = table[column, column]
+            table[column] = [self.divide(entry, pivot) for entry in table[column]]
+            for i in range(size):
+                if i != column and not self.is_zero(table[i, column]):
+                    table[i] = table[i] - table[column] * table[i, column]
+        return table[:, size:]
+
+    def pseudo_inverse(self, x: Matrix) -> Matrix:
+        """By the normal equations of the rows and columns that are not zero."""
+        rows, columns = (
+            [i for i, line in enumerate(lines) if not all(map(self.is_zero, line))]
+            for lines in (x, x.T)
+        )
+        made = self.matrix(np.zeros(x.T.shape, dtype=int).astype(object))
+        if not rows:
+            return made
+        core = x[np.ix_(rows, columns)]
+        tall = len(rows) >= len(columns)
+        try:
+            gram = self.inverse(core.T @ core if tall else core @ core.T)
+        except UndefinedError:
+            raise NotExactError from None
+        made[np.ix_(columns, rows)] = gram @ core.T if tall else core.T @ gram
+        return made
+
+
+class Exact(Arithmetic):
+    """Numbers of a Field."""
+
+    def __init__(self, field: Field) -> None:
+        super().__init__(field.budget)
+        self.field = field
+
+    def number(self, value: Any) -> Any:
+        return self.field.number(value)
+
+    def function(self, name: str, *arguments: Any) -> Any:
+        return self.field.function(name, *arguments)
+
+    def is_zero(self, x: Any) -> bool:
+        return self.field.vanishes(x)
+
+
+class Digits(Arithmetic):
+    """Numbers of many digits with unbounded exponents (mpmath). A term that is lost beside a
+    larger one is remembered: what then cancels to zero may not be zero, and is called too large."""
+
+    def __init__(self, budget: StepBudget, digits: int) -> None:
+        super().__init__(budget)
+        self.context = mpmath.mp.clone()
+        self.context.dps = digits
+        self.cost = 1 + digits // 30
+        self.lost = False
+
+    def number(self, value: Any) -> Any:
+        if isinstance(value, _Digit):
+            return value
+        if isinstance(value, Fraction | int | np.integer):
+            value = Fraction(int(value) if not isinstance(value, Fraction) else value)
+            value = self.context.mpf(value.numerator) / value.denominator
+        return _Digit(self, self.context.mpf(value))
+
+    def is_zero(self, x: Any) -> bool:
+        return bool(x.value == 0)
+
+    def function(self, name: str, *arguments: Any) -> Any:
+        x, context = arguments[0].value, self.context
+        self.budget.spend(40 * self.cost)
+        if name == "sqrt" and x < 0:
+            raise UndefinedError("this is the square root of a negative number.")
+        if name == "log" and x <= 0:
+            raise UndefinedError("this is the logarithm of a number that is not positive.")
+        if name == "exp" and x and context.mag(x) > 1000:
+            raise TooLargeError
+        functions = {"sqrt": context.sqrt, "log": context.log, "exp": context.exp, "abs": abs}
+        if name not in functions:
+            raise NotExactError
+        return self.kept(functions[name](x))
+
+    def entrywise(self, op: str, x: Matrix) -> Matrix:
+        rows = []
+        for i, row in enumerate(x):
+            values = [entry.value for entry in row]
+            if op == "relu":
+                rows.append([max(value, 0) for value in values])
+            elif op == "mask":
+                rows.append(
+                    [v if j <= i else self.context.mpf(-1e30) for j, v in enumerate(values)]
+                )
+            elif op == "softmax":
+                top = max(values)
+                masses = [self.context.exp(max(v - top, -10_000_000)) for v in values]
+                rows.append([mass / sum(masses) for mass in masses])
+            else:
+                mean = sum(values) / len(values)
+                variance = sum((v - mean) ** 2 for v in values) / len(values)
+                root = self.context.sqrt(variance + self.context.mpf("1e-5"))
+                rows.append([(v - mean) / root for v in values])
+        self.budget.spend(40 * self.cost * x.size)
+        return self.matrix([[self.kept(value) for value in row] for row in rows])
+
+    def kept(self, x: Any) -> Any:
+        if x and abs(self.context.mag(x)) > 2**1100:
+            raise TooLargeError
+        return _Digit(self, x)
+
+    def sum(self, x: Any, y: Any) -> Any:
+        self.budget.spend(self.cost)
+        total, mag = x + y, self.context.mag
+        if x and y:
+            if abs(mag(x) - mag(y)) > self.context.prec:
+                self.lost = True
+            drop = max(mag(x), mag(y)) - (mag(total) if total else -math.inf)
+            if self.lost and drop > self.context.prec - 40:
+                raise TooLargeError
+        return self.kept(total)
+
+
+class _Digit:
+    """A number of `Digits`, so that sums can be watched."""
+
+    __slots__ = ("of", "value")
+
+    def __init__(self, of: Digits, value: Any) -> None:
+        self.of, self.value = of, value
+
+    def __add__(self, other: _Digit) -> Any:
+        return self.of.sum(self.value, other.value)
+
+    def __sub__(self, other: _Digit) -> Any:
+        return self.of.sum(self.value, -other.value)
+
+    def __neg__(self) -> Any:
+        return _Digit(self.of, -self.value)
+
+    def __mul__(self, other: _Digit) -> Any:
+        self.of.budget.spend(self.of.cost)
+        return self.of.kept(self.value * other.value)
+
+    def __truediv__(self, other: _Digit) -> Any:
+        self.of.budget.spend(2 * self.of.cost)
+        return self.of.kept(self.value / other.value)
+
+
+def number_at(arithmetic: Digits, x: Number, n: int, beta: float | int) -> Any:
+    """The value of an exact number at this beta and n, with many digits."""
+    context = arithmetic.context
+    arithmetic.budget.spend(arithmetic.cost * (len(x.top) + len(x.bottom)))
+    power_of = context.mpf(beta)
+    parts = []
+    for poly in (x.top, x.bottom):
+        total = context.mpf(0)
+        for key, c in poly.items():
+            product = context.mpf(c.numerator) / c.denominator
+            for name, power in key:
+                base = power_of if name == "beta" else _atom_value(context, x.field, name, n)
+                product *= base ** (
+                    int(power)
+                    if power.denominator == 1
+                    else context.mpf(power.numerator) / power.denominator
+                )
+            total += product
+        parts.append(total)
+    if not parts[1]:
+        raise TooLargeError
+    return parts[0] / parts[1]
+
+
+def _atom_value(context: Any, field: Field, name: str, n: int) -> Any:
+    if name == "n":
+        return context.mpf(n)
+    if name in ("e", "pi"):
+        return +context.e if name == "e" else +context.pi
+    if name == "p0":
+        below = context.erfc(1) / 2
+        return below * (1 - below)
+    inside = context.mpf(0)
+    for key, c in field.atoms[name].argument.items():
+        product = context.mpf(c.numerator) / c.denominator
+        for inner, power in key:
+            product *= _atom_value(context, field, inner, n) ** int(power)
+        inside += product
+    return context.sqrt(max(inside, 0)) if field.atoms[name].kind == "sqrt" else context.log(inside)
+
+
+FLOAT_FUNCTIONS: dict[str, Callable[[float], float]] = {
+    "sqrt": math.sqrt,
+    "abs": abs,
+    "exp": math.exp,
+    "log": math.log,
+}
+
+
+class Floats(Arithmetic):
+    """Matrices of floats, as large as the instance; this is what a reader would compute."""
+
+    dtype = np.float64
+
+    def __init__(self, budget: StepBudget) -> None:
+        super().__init__(budget)
+        self.largest = 1.0  # of all values on the way: rounding is relative to it
+
+    def matrix(self, value: Any) -> Matrix:
+        array = np.asarray(value, dtype=np.float64)
+        return array if array.ndim == 2 else array.reshape(-1, 1)
+
+    def identity(self, size: int) -> Matrix:
+        return np.eye(size)
+
+    def apply(self, op: str, arguments: Sequence[Any]) -> Matrix:
+        with np.errstate(all="ignore"):
+            value = super().apply(op, arguments)
+        if not np.isfinite(value).all():
+            raise TooLargeError
+        if op != "mask":  # what is masked is very negative, and only ever becomes a weight of 0
+            self.largest = max(self.largest, float(np.abs(value).max(initial=0.0)))
+        return value
+
+    def power(self, x: Matrix, exponent: int) -> Matrix:
+        with np.errstate(all="ignore"):
+            value = super().power(x, exponent)
+        if not np.isfinite(value).all():
+            raise TooLargeError
+        self.largest = max(self.largest, float(np.abs(value).max(initial=0.0)))
+        return value
+
+    def function(self, name: str, *arguments: Any) -> float:
+        x = float(arguments[0])
+        try:
+            return FLOAT_FUNCTIONS[name](x)
+        except OverflowError:
+            raise TooLargeError from None
+        except ValueError:
+            of = (
+                "square root of a negative number"
+                if name == "sqrt"
+                else "logarithm of a number that is not positive"
+            )
+            raise UndefinedError(f"this is the {of}.") from None
+        except KeyError:
+            raise NotExactError from None
+
+    def entrywise(self, op: str, x: Matrix) -> Matrix:
+        """relu of each entry, softmax and layernorm of each row, or a causal mask on top."""
+        if op == "relu":
+            return np.maximum(x, 0)
+        if op == "softmax":
+            return np.asarray(softmax_over_keys(x))
+        if op == "mask":
+            return np.where(np.tri(*x.shape) > 0, x, -1e30)
+        centred = x - x.mean(axis=-1, keepdims=True)
+        return np.asarray(centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5))
+
+    def inverse(self, x: Matrix) -> Matrix:
+        try:
+            condition = float(np.linalg.cond(x))
+            if condition < 0.1 / np.finfo(np.float64).eps:
+                inverse = np.linalg.inv(x)
+                self.largest = max(
+                    self.largest, condition * float(np.abs(inverse).max(initial=0.0))
+                )
+                return inverse
+        except np.linalg.LinAlgError:
+            pass
+        raise UndefinedError("this matrix has no inverse.")
+
+    def pseudo_inverse(self, x: Matrix) -> Matrix:
+        try:
+            inverse = np.linalg.pinv(x)
+            sizes = float(np.abs(x).max(initial=0.0)) * float(np.abs(inverse).max(initial=0.0))
+            self.largest = max(self.largest, sizes * sizes)
+            return np.asarray(inverse)
+        except np.linalg.LinAlgError:
+            raise TooLargeError from None
+
+
+def evaluate(expression: Expression, arithmetic: Arithmetic, values: Mapping[str, Any]) -> Matrix:
+    """The value of a formula; where it has none, an ExpressionError with the column."""
+    matrices = {
+        name: arithmetic.matrix(x) for name, x in values.items() if name in expression.names
+    }
+
+    def value(node: Node) -> Matrix:
+        if node.op == "number":
+            return arithmetic.matrix(node.number)
+        if node.op == "name":
+            return matrices[node.name]
+        arguments = [value(child) for child in node.arguments]
+        try:
+            if node.op == "**":
+                return arithmetic.power(arguments[0], int(node.number))
+            return arithmetic.apply(node.op, arguments)
+        except UndefinedError as problem:
+            raise NoValueError(str(problem), expression.source, node.column) from None
+
+    return value(expression.tree)
+
+
+def evaluate_number(
+    expression: Expression, arithmetic: Arithmetic, values: Mapping[str, Any]
+) -> Any:
+    """The value of a formula that must be one number."""
+    value = evaluate(expression, arithmetic, values)
+    if value.size != 1:
+        rows, columns = value.shape
+        sentence = f"one number is expected here, and this is a table of {rows} x {columns}."
+        raise ExpressionError(sentence, expression.source, expression.tree.column)
+    return value.item()
+
+
+class NoValueError(ExpressionError):
+    """The formula has no value here."""
+
+
+def orthonormal(n: int, d: int, rng: np.random.Generator | None = None) -> Matrix:
+    """n orthonormal rows in R^d, n <= d, in random position if there is a generator."""
+    if rng is None:
+        return np.eye(d)[:n]
+    return np.linalg.qr(rng.standard_normal((d, d)))[0][:n]
+
+
+def key_values(groups: Sequence[str], noisy: bool, keys: Matrix, beta: float) -> Values:
+    """The names of the problems about keys, over keys (or their means) as rows."""
+    named = len(groups) - 1
+    others = keys[named:].sum(axis=0)
+    values = _key_names(groups, noisy, keys, others, keys.sum(axis=0), np.ones(len(keys)))
+    return values | {"beta": beta, "n": len(keys)}
+
+
+def key_blocks(
+    groups: Sequence[str], noisy: bool, beta: Any, n: Any, root: Any, lone: bool
+) -> Values:
+    """The same over n orthonormal keys in blocks: each named key, the sum of the others over its
+    length `root`, all other combinations of them (there are none if one is `lone`), and the
+    directions that no key has."""
+    named = len(groups) - 1
+    size = named + 1 if lone else named + 2
+    rows = np.eye(size, size + 1, dtype=int).astype(object)
+    empty = [0] * (size - named - 1)
+    others = [0] * named + [root, *empty, 0]
+    everything = [1] * named + [root, *empty, 0]
+    values = _key_names(groups, noisy, rows, others, everything, everything[:-1])
+    return values | {"beta": beta, "n": n}
+
+
+def _key_names(
+    groups: Sequence[str], noisy: bool, rows: Any, others: Any, everything: Any, ones: Any
+) -> Values:
+    stem, table = ("mu", "Mu") if noisy else ("k", "K")
+    values: Values = {table: rows, "I": np.eye(rows.shape[1], dtype=int), "ones": ones}
+    values |= {"sum_others": others, "sum_all": everything}
+    for index, group in enumerate(groups[:-1]):
+        values[f"{stem}_{group}"] = rows[index]
+        values[f"e_{group}"] = np.eye(len(rows), dtype=int)[index]
+    return values
+
+
+def word_values(u: Matrix, beta: Any) -> Values:
+    """u_a..u_d, the three words, beta and I, for the rows u."""
+    values: Values = {f"u_{name}": vector for name, vector in zip("abcd", u, strict=True)}
+    values |= {"x1": u[3] + u[1], "x2": u[0], "x3": u[2] + u[1]}
+    return values | {"beta": beta, "I": np.eye(u.shape[1], dtype=int)}
+
+
+def shown(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Some of the values as plain lists, for a counterexample."""
+    return {name: np.round(np.asarray(values[name], float), 6).tolist() for name in names}

@@ -1,0 +1,173 @@
+"""The core: exact signs for every n, certificates that the verifier refuses, linear programmes."""
+
+from __future__ import annotations
+
+import copy
+import math
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from wherefrom.checker.asymptotics import asymptotics
+from wherefrom.checker.field import Field, StepBudget, TooLargeError, UndefinedError
+from wherefrom.checker.goals import Claim, certificate, decide
+from wherefrom.checker.linear import solve_nonnegative
+from wherefrom.checker.noise import failure_probability
+from wherefrom.checker.problems.positions import Wave
+from wherefrom.checker.verifier import verify
+
+
+def new_field(least_n=3, n=None):
+    return Field(StepBudget(1_000_000), least_n, n)
+
+
+def polynomial(field, coefficients):
+    total = field.number(0)
+    for power, c in enumerate(coefficients):
+        total = total + field.number(c) * field.n**power
+    return total
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(-40, 40), min_size=1, max_size=5), st.lists(st.integers(0, 60)))
+def test_the_sign_of_a_polynomial_is_known_at_every_n(p, roots):
+    for root in roots[:3]:
+        p = [a - root * b for a, b in zip([0, *p], [*p, 0], strict=True)]
+    pieces = asymptotics(polynomial(new_field(), p))
+    assert pieces[0].low == 3
+    assert pieces[-1].high is None
+    for n in range(3, 130):
+        value = sum(c * n**k for k, c in enumerate(p))
+        (piece,) = [x for x in pieces if x.low <= n and (x.high is None or n <= x.high)]
+        assert piece.sign == (value > 0) - (value < 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(*[st.integers(-9, 9)] * 5, st.integers(-2, 60))
+def test_signs_with_roots_agree_with_fifty_digits(a, b, c, d, inside, shift):
+    """a + b n + (c + d n) sqrt(n + shift^2) + inside sqrt(2), at every n."""
+    field = new_field(1)
+    under = field.n + field.number(shift * shift)
+    x = field.number(a) + field.number(b) * field.n
+    x = x + (field.number(c) + field.number(d) * field.n) * field.root(under)
+    x = x + field.number(inside) * field.root(field.number(2))
+    pieces = asymptotics(x)
+    with mpmath.workdps(50):
+        for n in range(1, 80):
+            value = a + b * n + (c + d * n) * mpmath.sqrt(n + shift**2) + inside * mpmath.sqrt(2)
+            (piece,) = [p for p in pieces if p.low <= n and (p.high is None or n <= p.high)]
+            if abs(value) > 1e-30:
+                assert piece.sign == mpmath.sign(value)
+            else:
+                assert piece.sign in (0, None)
+
+
+def test_exact_numbers():
+    field = new_field()
+    gap = field.n - field.number(2)
+    assert str(field.root(gap) * field.root(gap)) == "n - 2"
+    assert str(field.beta * field.beta / field.beta) == "beta"
+    assert (
+        field.function("sqrt", field.number(2)) * field.root(field.number(3))
+        - field.root(field.number(6))
+    ).names  # not the same symbol, but zero all the same
+    with pytest.raises(UndefinedError):
+        field.number(1) / (field.n - field.n)
+    with pytest.raises(TooLargeError):
+        (field.beta + field.n + field.number(2)) ** 200
+
+
+def test_what_is_divided_by_is_remembered():
+    field = new_field()
+    five = field.n - field.number(5)
+    assert str(five / five) == "1"
+    assert not decide(field, []).is_proved  # n = 5 is 0/0
+
+
+def test_the_verifier_refuses_what_was_tampered_with():
+    field = new_field()
+    lead = field.beta * (field.n - field.number(2)) + field.number(7)
+    decision = decide(field, [Claim(lead, "grows", "lead")])
+    sample = {"n": 4, "beta": 2.0, "scale": 1.0, "lead": 11.0}
+    good = certificate(decision, [sample])
+    assert verify(good) == ""
+
+    def changed(change):
+        bad = copy.deepcopy(good)
+        change(bad)
+        return verify(bad)
+
+    claim = good["claims"][0]
+    assert changed(
+        lambda c: c["claims"][0].update(top={key: -x for key, x in claim["top"].items()})
+    )
+    assert changed(lambda c: c["claims"][0].update(pieces=[(4, None, 1, 1)]))
+    assert changed(lambda c: c["claims"][0].update(pieces=[(3, 9, 1, 1)]))
+    assert changed(lambda c: c["claims"][0].update(pieces=[(3, None, 2, 1)]))
+    assert changed(lambda c: c["claims"][0].update(must="vanishes"))
+    assert changed(lambda c: c["samples"][0].update(lead=11.1))
+    assert changed(lambda c: c.update(kind="other"))
+    assert verify({"kind": "layer", "tree": ("+", (("X", ()), ("P", ()))), "obligations": []})
+    assert verify({"kind": "distances", "monomials": [(("z_s", 1), ("z_t", 1))]})
+    assert verify({"kind": "distances", "monomials": [()]})
+    third = Fraction(1, 3)
+    keys = [[Fraction(1)], [Fraction(0)], [Fraction(2)]]
+    assert verify({"kind": "mixture", "keys": keys, "weights": [third, 2 * third]})
+    assert verify({"kind": "query", "keys": keys, "direction": [Fraction(1)]})
+
+
+SMALL_NUMBERS = st.integers(-4, 4)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 3).flatmap(
+    lambda d: st.lists(st.lists(SMALL_NUMBERS, min_size=d, max_size=d), min_size=2, max_size=6)
+))  # fmt: skip
+def test_linear_programmes_agree_with_scipy(rows):
+    target, *columns = [[Fraction(x) for x in row] for row in rows]
+    x, y = solve_nonnegative(columns, target, StepBudget(1_000_000))
+    table = np.array(columns, float).T
+    status = linprog(np.zeros(len(columns)), A_eq=table, b_eq=np.array(target, float)).status
+    assert (x is not None) == (status == 0)
+    if x is not None:
+        assert min(x) >= 0
+        for i, wanted in enumerate(target):
+            assert sum(w * c[i] for w, c in zip(x, columns, strict=True)) == wanted
+    else:
+        assert all(sum(a * b for a, b in zip(y, c, strict=True)) <= 0 for c in columns)
+        assert sum(a * b for a, b in zip(y, target, strict=True)) > 0
+
+
+SMALL_FRACTIONS = st.fractions(-2, 2, max_denominator=6)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.sampled_from(["sin", "cos"]), *[SMALL_FRACTIONS] * 4)
+def test_two_angles_meet_exactly_where_fifty_digits_say_so(kind, w, v, f, g):
+    wave = Wave(kind, w, v, f, g)
+    with mpmath.workdps(50):
+        w_, v_, f_, g_ = (mpmath.mpf(x.numerator) / x.denominator for x in (w, v, f, g))
+        angles = [(w_ + v_ * mpmath.pi) * t + f_ + g_ * mpmath.pi for t in range(25)]
+        values = [getattr(mpmath, kind)(angle) for angle in angles]
+        met = [(s, t) for t in range(25) for s in range(t) if abs(values[s] - values[t]) < 1e-40]
+    assert met == [(s, t) for t in range(25) for s in range(t) if wave.meets(s, t)]
+    if wave.w and wave.reflection is None:
+        assert not met
+
+
+def test_the_failure_probability_of_two_heads_is_the_normal_law():
+    """q1 = beta mu_a, q2 = beta mu_b: samples fail where head 1 loses its lead."""
+    lost = 0.5 * math.erfc(1.0)
+    heads = [(1e6, 0.0, 0.0), (0.0, 1e6, -1e6)]
+    given_, aside, in_all = failure_probability(heads, 10, 0.01)
+    assert given_ == pytest.approx(0.0, abs=1e-4)
+    assert aside == pytest.approx(lost, abs=1e-9)
+    assert in_all == pytest.approx(lost, abs=1e-4)
+    repelling = [(1e6, -1e6, 0.0), (-1e6, 1e6, -2e6)]
+    in_all = failure_probability(repelling, 10, 0.01)[2]
+    assert in_all == pytest.approx(0.5 * math.erfc(2.0), abs=2e-4)

@@ -1,0 +1,125 @@
+"""Formulas that an earlier checker got wrong: each was seen to fail before it was mended."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from wherefrom import check
+from wherefrom.errors import UserError
+
+V = "V=(outer(u_b-u_c,u_a)+outer(u_b,u_b))/beta**2+outer(u_a,u_d-u_c)"
+W = "W=(outer(u_a,u_d)+outer(u_b,u_a))/beta**2+1e-9*outer(u_d,u_a)/beta**5"
+QUERY = "q = beta*(k_a+k_b), "
+
+
+def verdict(problem, text):
+    """The verdict, or "not read" where the text is refused with a sentence."""
+    start = time.process_time()
+    try:
+        found = check(problem, text.split("|")).verdict
+    except UserError:
+        found = "not read"
+    assert time.process_time() - start < 2.0
+    return found
+
+
+NOT_PROVED = [
+    ("extract", "M=A@A.T+1e-10*(D@S@D-D/9)"),
+    ("self-attention", f"{W}|{V}"),
+    ("permutation", "f=X/(-7+n)"),
+    ("variance", "var_one -> 1/4 + 1e-12/100"),
+    ("average", "q = c(k_a+k_b) where c is a constant"),
+    *(
+        ("average", QUERY + condition)
+        for condition in (
+            "β ∈ (0,1)",
+            "where |beta| < 1",
+            "where beta is bounded",
+            r"where $\beta \to 0$",
+            "as beta goes to 0",
+            "where beta is vanishingly small",
+            "where beta is not large",
+            "beta→-∞",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("problem", "text"), NOT_PROVED)
+def test_no_false_proof(problem, text):
+    assert verdict(problem, text) in ("refuted", "inconclusive", "not read") or (
+        problem == "extract" and verdict(problem, text) == "holds"  # within the tolerance
+    )
+
+
+ZERO_AT_ONE_N = (
+    "beta*(sqrt(n)-7)**2",
+    "beta*log(n/37)**2",
+    "abs(n-1237)*beta",
+    "sqrt((n-50)**2)*beta",
+    "beta*(norm(sum_all)-6)**2",
+    "exp(beta)*(n-77)**2",
+)
+RIGHT = [
+    ("average", "q = (k_a+k_b)/T where T -> 0", "proved"),
+    ("copy", "q=-t*k_j where t → -∞", "proved"),
+    ("average", "q=beta*k_a+sqrt(beta**2+beta)*k_b", "refuted"),
+    ("average", "The query should be beta times the sum of k_a and k_b", "not read"),
+    ("copy", "q=log((n-1)*99)*k_j", "holds"),
+    *(("average", f"q={factor}*(k_a+k_b)", "refuted") for factor in ZERO_AT_ONE_N),
+    ("sinusoids", "p=[sin(2*pi*t/30000), cos(2*pi*t/30000)]", "refuted"),
+    ("synthesizer", "S=beta*X@X.T+beta**2*R", "refuted"),
+    ("variance", "var_c1 = var_c1 + 1e-12/10", "refuted"),
+    ("extract", "M=exp(0)*A@A.T", "proved"),
+    ("sinusoids", "p=sin(t-1e12)", "proved"),
+    ("variance", "var_c1<0.0725", "proved"),
+    ("synthesizer", "S=beta*X@X.T/(n**8*n**8)", "proved"),
+    ("permutation", "f=X/(n-3)", "refuted"),
+    ("synthesizer", "S=beta*X@X.T/(n-1)", "refuted"),
+    ("hull", "K=[[1,2]]", "not read"),
+]
+
+
+@pytest.mark.parametrize(("problem", "text", "expected"), RIGHT)
+def test_the_right_verdict(problem, text, expected):
+    assert verdict(problem, text) == expected
+
+
+READ = [
+    ("variance", "Var(c)=(Var(c_1)+Var(c_2))/4", "proved"),
+    ("extract", "M=(AA^T)^2", "proved"),
+    ("two-heads", r"(q_1,q_2)=\beta(\mu_a,\mu_b)", "proved"),
+    ("two-heads", r"q_i=\beta\mu_i", "proved"),
+    ("two-heads", r"$q_1=\beta\mu_a$ $q_2=\beta\mu_b$", "proved"),
+    ("two-heads", r"\[q_1=\beta\mu_a\] \[q_2=\beta\mu_b\]", "proved"),
+    ("average", "q = (k_a+k_b)/ε", "proved"),
+    ("average", "q = (k_a+k_b)/ε, ε → 0", "proved"),
+    ("extract", "A=SDS^{-1}", "proved"),
+    ("average", "q = t_1 k_a + t_2 k_b, t_1 = t_2", "proved"),
+]
+
+
+@pytest.mark.parametrize(("problem", "text", "expected"), READ)
+def test_what_is_wanted_is_read(problem, text, expected):
+    assert verdict(problem, text) == expected
+
+
+def test_numbered_keys_get_a_hint():
+    with pytest.raises(UserError, match="k_a"):
+        check("average", "q=beta*(k_1+k_2)")
+
+
+def test_the_figures_are_right():
+    needed = check("average", "q=beta*k_a+(beta+1/beta)*k_b").beta.by_n[10]
+    assert 24.5 < needed < 25.5
+    needed = check("hull", ["K=[[1,0],[0,0]]", "q=(beta**2-1000*beta,0)"]).beta.value
+    assert 1000 < needed < 1001
+    assert "1.000000001" in check("extract", "M=1.000000001*A@A.T").read_as["M"]
+
+
+def test_what_holds_lists_what_was_tried():
+    because = check("average", "q=exp(beta)*(k_a+k_b)").because
+    assert "n = 3, 4, 5" in because
+    assert " to " not in because.split(".")[0]
