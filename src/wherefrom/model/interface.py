@@ -365,8 +365,9 @@ class AnswerTree:
         self, log_p: Tensor, nodes: Sequence[AnswerNode], *, is_last: bool
     ) -> tuple[list[int], list[AnswerNode]]:
         """Longer beginnings, and which node each goes on from; whole answers go into replies."""
-        top = log_p.topk(2)
+        top = log_p.max(-1)  # of equals the first
         best_ids, best_values = top.indices.tolist(), top.values.tolist()
+        second_values = log_p.scatter(1, top.indices[:, None], -torch.inf).amax(-1).tolist()
         rows = log_p.cpu().numpy() if self.known or self.samples else None
         parents: list[int] = []
         longer: list[AnswerNode] = []
@@ -375,10 +376,10 @@ class AnswerTree:
             followed: dict[int, tuple[int, float]] = {}
             drawn: Counter[int] = Counter()
             if node.greedy:
-                best = best_ids[i][0]
+                best = best_ids[i]
                 reply.ids.append(best)
-                reply.log_probabilities.append(best_values[i][0])
-                reply.other.append(best_values[i][1])
+                reply.log_probabilities.append(best_values[i])
+                reply.other.append(second_values[i])
             if rows is not None:
                 drawn = self._draw(node, rows[i])
                 followed = self._follow_known(node, rows[i])
