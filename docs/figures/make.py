@@ -38,6 +38,7 @@ from wherefrom.report.workbench_figures import (
 HERE = Path(__file__).parent
 RESULTS = HERE.parents[1] / "benchmarks" / "results"
 LENGTHS, LADDER = RESULTS / "lengths.jsonl", RESULTS / "ladder.jsonl"
+SCALE = RESULTS / "scale.jsonl"
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 380, 62, 26, 14, 84
 GREY = "#7c838d"
 
@@ -103,7 +104,37 @@ def measured(results: Path = LENGTHS) -> dict[str, Callable[[], go.Figure]]:
     if rows := _last_whole_run(results):
         time = "time-against-length"
         figures[time] = lambda: against_length(rows, "value", 1e3, "ms per sequence")
+    if SCALE.exists():
+        figures["cost-against-people"] = cost_against_people
     return figures
+
+
+def cost_against_people(results: Path = SCALE) -> go.Figure:
+    """Seconds and million tokens until the model knows 95 % of what the reader reads."""
+    newest = {}
+    for record in map(json.loads, results.read_text(encoding="utf-8").splitlines()):
+        if record["reached"] and not record["settings"]["size"]:
+            newest[record["settings"]["people"]] = record
+    people = sorted(newest)
+    figure = go.Figure()
+    heights = []
+    for i, (key, factor, name) in enumerate(
+        (("value", 1.0, "seconds"), ("tokens", 1e-6, "million tokens"))
+    ):
+        values = [factor * newest[count][key] for count in people]
+        slope = math.log(values[-1] / values[0]) / math.log(people[-1] / people[0])
+        add_line(figure, people, values, f"{name}, exponent {slope:.2f}", COLOURS[i])
+        heights += values
+    themed(figure, x="people", y="until 95 % of the reader's recall")
+    figure.update_xaxes(
+        type="log",
+        range=[math.log10(people[0]), math.log10(people[-1])],
+        tickvals=people,
+        ticktext=[f"{count:,}" for count in people],
+    )
+    around = [math.log10(min(heights)) - 0.1, math.log10(max(heights)) + 0.1]
+    figure.update_yaxes(type="log", range=around)
+    return figure
 
 
 # dev recall on A5 of the best public solution (documents first, then questions), and of guesses

@@ -380,8 +380,8 @@ class Tracer:
     def lean_unseen(self) -> Record:
         """What answers about judged people in no document lean on, by gradient: RUN/leaning.json.
 
-        push: the mean share of a kind over the answers that some line pushed, with its interval;
-        lines: the share of lines of that kind.
+        push: the mean share of a kind, with its interval, over the people for whom some line is
+        above the noise floor; lines: the share of lines of that kind.
         """
         people: list[Record] = []
         counts = []
@@ -389,8 +389,8 @@ class Tracer:
             shares = leaning(kinds, scores)
             people.append({"question": subject.question, "answer": answer, "leans_on": shares})
             counts.append([float((kinds == kind).mean()) for kind in KINDS])
-        pushed = [row["leans_on"] for row in people if row["leans_on"]]
-        table = np.array([[shares.get(kind, 0.0) for kind in KINDS] for shares in pushed or [{}]])
+        traced = [row["leans_on"] for row in people if row["leans_on"]] or [{}]
+        table = np.array([[shares.get(kind, 0.0) for kind in KINDS] for shares in traced])
         drawn = np.random.default_rng(0).integers(len(table), size=(1000, len(table)))
         low, high = np.quantile(table[drawn].mean(axis=1), [0.025, 0.975], axis=0)
         columns = {"push": table.mean(0), "low": low, "high": high, "lines": np.mean(counts, 0)}
