@@ -115,7 +115,8 @@ def test_whether_pretraining_helps_is_decided_by_a_paired_test(tmp_path, counts,
     recall = section(report, "recall")
     assert recall["sentence"].startswith(found)
     more = counts[2] - counts[1]
-    assert f"answers {more} and the model that learned the questions only alone 0" in recall["more"][1]
+    alone = f"answers {more} and the model that learned the questions only alone 0"
+    assert alone in recall["more"][1]
     assert report["warning"] == (warning if found.startswith("No, ") else "")
 
 
