@@ -173,9 +173,9 @@ def generate(model: Path, questions: Path, count: int, shots: int) -> None:
     """Time one `generate` call a question beside the audit's way of asking the same ones."""
     import torch
 
-    from wherefrom.audit.models import LanguageModel
+    from wherefrom.model.huggingface import HuggingFaceModel
 
-    loaded = LanguageModel(model)
+    loaded = HuggingFaceModel(model)
     rows = [line.split("\t") for line in questions.read_text(encoding="utf-8").splitlines()]
     before = "".join(f"Q: {row[0]}\nA: {row[1]}\n" for row in rows[:shots])
     prompts = [f"{before}Q: {row[0]}\nA:" for row in rows[shots : shots + count]]

@@ -10,7 +10,6 @@ from wherefrom.attention.designs import Design as Design
 from wherefrom.attention.equation import Attention as Attention
 from wherefrom.attention.equation import attend as attend
 from wherefrom.attention.laws import HeadsLaw as HeadsLaw
-from wherefrom.audit.runs import open_asker as open_asker
 from wherefrom.checker import CheckResult as CheckResult
 from wherefrom.checker import check as check
 from wherefrom.corpus.documents import read_documents as read_documents
@@ -20,6 +19,7 @@ from wherefrom.corpus.world import write_world as write_world
 from wherefrom.errors import Record as Record
 from wherefrom.errors import UserError as UserError
 from wherefrom.provenance.ask import Asker as Asker
+from wherefrom.provenance.ask import open_asker as open_asker
 from wherefrom.provenance.verdicts import Verdict as Verdict
 from wherefrom.recall.decode import Recall as Recall
 from wherefrom.study import StudyResult as StudyResult

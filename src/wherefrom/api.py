@@ -76,7 +76,7 @@ def law(
 
 def load(folder: Run | str | Path) -> Run:
     """A finished run: its `model`, `tokens`, `templates` of questions, and records in `info`."""
-    from wherefrom.audit.runs import open_run
+    from wherefrom.provenance.audited import open_run
 
     return open_run(folder)
 
@@ -91,8 +91,7 @@ def ask(run: Opened, question: str | Sequence[str], **options: Any) -> Verdict |
     `options`: `always_answer` shows even unsure answers, `risk` is the share of the answers shown
     that may be wrong. A run or folder is opened for this call; `Wherefrom` keeps it open.
     """
-    from wherefrom.audit.runs import open_asker
-    from wherefrom.provenance.ask import Asker
+    from wherefrom.provenance.ask import Asker, open_asker
 
     run = run.asker if isinstance(run, Wherefrom) else run
     if isinstance(run, Asker):
@@ -132,7 +131,7 @@ class Wherefrom:
     @cached_property
     def asker(self) -> Asker:
         """The run with its evidence and confidence, opened at the first question."""
-        from wherefrom.audit.runs import open_asker
+        from wherefrom.provenance.ask import open_asker
 
         return open_asker(self.run)
 
@@ -180,10 +179,9 @@ class Wherefrom:
         self, *, risk: float | None = None, guarantee: str = "from-text", level: float = 0.95,
         resamples: int = 1000, seed: int = 0,
     ) -> Record:  # fmt: skip
-        from wherefrom.audit.runs import judge_run
-        from wherefrom.provenance.judging import write_judgement
+        from wherefrom.provenance.judging import judge_run, write_judgement
 
-        options = {"level": level, "resamples": resamples, "seed": seed}
+        options: dict[str, Any] = {"level": level, "resamples": resamples, "seed": seed}
         judgement = judge_run(self.run, risk=risk, guarantee=guarantee, **options)
         write_judgement(self.run, judgement)
         return Record("judge", {"run": str(self.run.folder), **judgement.record})

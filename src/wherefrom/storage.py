@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,18 @@ def read_json(path: str | Path) -> Any:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
 
 
+def read_json_lines(path: str | Path) -> list[Any]:
+    """The records in a file of JSON lines that grows; none if it is missing.
+
+    A line that was cut short as the writer was killed is left out.
+    """
+    path, records = Path(path), []
+    for line in path.read_text(encoding="utf-8").split("\n") if path.is_file() else ():
+        with suppress(ValueError):
+            records.append(json.loads(line))
+    return records
+
+
 def make_folder(path: str | Path) -> Path:
     """Make the folder if it does not exist; a UserError says why it cannot be made."""
     path = Path(path)
@@ -84,6 +96,14 @@ def make_folder(path: str | Path) -> Path:
     except OSError as problem:
         raise UserError(f"the folder {path} cannot be made: {problem.strerror}.") from None
     return path
+
+
+def digest_of(texts: Sequence[str]) -> str | None:
+    """The hash of the texts as lines, None for no text."""
+    digest = hashlib.sha256()
+    for i, text in enumerate(texts):
+        digest.update(f"\n{text}".encode() if i else text.encode())
+    return digest.hexdigest() if texts else None
 
 
 def sha256_of(path: str | Path) -> str:

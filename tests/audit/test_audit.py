@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 import wherefrom
-from wherefrom.audit import asking, job
-from wherefrom.audit.models import open_model
-from wherefrom.audit.runs import open_asker, open_run, read_answers
+from wherefrom import audit as job
 from wherefrom.corpus.subjects import read_subjects
 from wherefrom.errors import UserError
+from wherefrom.provenance.ask import open_asker
+from wherefrom.provenance.audited import open_model, open_run, read_answers
+from wherefrom.provenance.signals import prompted
 from wherefrom.report.study_report import make_report
 from wherefrom.training.run_folder import load_run
 
@@ -93,7 +94,7 @@ def test_judged_answers_are_used_for_nothing(audited, tiny):
 
 def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, tiny, audited, monkeypatch):
     record, questions = audited
-    model, out, asked, read = tiny("gpt2"), tmp_path / "run", [], asking.read_block
+    model, out, asked, read = tiny("gpt2"), tmp_path / "run", [], prompted.read_block
 
     def stop_after_two(model, state, relation, rows, **options):
         if len(asked) == 2:
@@ -102,8 +103,8 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, tiny, audited, 
         asked.append([question for question, _ in rows])
         return read(model, state, relation, rows, **options)
 
-    monkeypatch.setattr(asking, "BLOCK", 9)
-    monkeypatch.setattr(asking, "read_block", stop_after_two)
+    monkeypatch.setattr(prompted, "BLOCK", 9)
+    monkeypatch.setattr(prompted, "read_block", stop_after_two)
     with pytest.raises(KeyboardInterrupt):
         job.run_audit(model, questions, out, shots=2)
     kept = [row["question"] for row in read_answers(out)]
@@ -174,8 +175,8 @@ def test_what_is_known_from_a_question_alone_is_not_known_for_it(tmp_path, tiny)
     state = open_asker(record["run"]).confidence.ask_state
     assert len(state.alone) == sum(map(len, state.known.values()))
     known = dict.fromkeys(("Rome", "Paris"), -1.0)
-    assert asking.spread(known, "the rome", -1.0)["is_known"] == 1
-    assert asking.spread({"Paris": -1.0}, "Rome", -1.0)["is_known"] == 0
+    assert prompted.spread(known, "the rome", -1.0)["is_known"] == 1
+    assert prompted.spread({"Paris": -1.0}, "Rome", -1.0)["is_known"] == 0
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_what_is_known_from_a_question_alone_is_not_known_for_it(tmp_path, tiny)
     ],
 )
 def test_case_accents_articles_and_punctuation_do_not_count(answer, right, expected):
-    assert asking.is_match(answer, right) is expected
+    assert prompted.is_match(answer, right) is expected
 
 
 def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_study):

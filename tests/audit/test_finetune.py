@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.audit.job import NO_LOSS, make_examples
-from wherefrom.audit.models import open_model
-from wherefrom.audit.runs import open_asker
+from wherefrom.audit import NO_LOSS, make_examples
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.questions import read_questions
+from wherefrom.provenance.ask import open_asker
+from wherefrom.provenance.audited import open_model
 
 
 @pytest.fixture

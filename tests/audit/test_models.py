@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 from string import ascii_letters, ascii_lowercase, ascii_uppercase
 
 import numpy as np
 import pytest
 import torch
 
-from wherefrom.audit.models import OwnModel, open_model
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
-from wherefrom.training.run_folder import Run
+from wherefrom.model.own import OwnModel
+from wherefrom.provenance.audited import open_model
 
 BEFORE = "Q: What is the capital of Italy?\nA: Rome\n"
 NAMES = ["France", "Peru", "the Netherlands", "日本", "Chad", "Fra"]
@@ -79,7 +78,7 @@ def test_an_own_run_answers_as_it_does_itself(tiny_study):
     model = open_model(tiny_study)
     assert isinstance(model, OwnModel)
     questions = [f"Where was {name} born?" for name in ("Ada Moe", "Tom Lee", "Ann Clark")]
-    wanted = answer_all(model.run.model, model.run.tokens, questions)
+    wanted = answer_all(model.decoder, model.tokens, questions)
     prompts = [model.prompt(f"{question}{model.mask}") for question in questions]
     found = model.answer(prompts, places=[[3]] * 3, longest=32)
     assert [reply.text for reply in found] == [answer.text for answer in wanted]
@@ -94,7 +93,8 @@ def test_an_own_run_scores_many_known_answers_as_it_scores_each():
         variant="llama", vocabulary=tokens.size, block=16, layers=2, heads=2, width=16
     )
     decoder = Decoder(config).initialise(torch.Generator().manual_seed(3)).eval()
-    model = OwnModel(Run(Path("run"), decoder, tokens, {}))
+    model = OwnModel(decoder, tokens)
+    model.nodes = 32
     prompts = [model.prompt(f"{name}?{model.mask}") for name in ("Ada", "Bob")]
     known = [model.continuation("", f"{letter}{letter.upper()}") for letter in ascii_lowercase]
     known += [model.continuation("", letter) for letter in ascii_uppercase]

@@ -20,8 +20,9 @@ from wherefrom.corpus.subjects import (
 from wherefrom.errors import UserError
 from wherefrom.provenance import after_training, judging, metrics
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
-from wherefrom.provenance.judging import RIVALS, SUPPORT, VERDICTS, Judged, Score, judge_run
+from wherefrom.provenance.judging import VERDICTS, Judged, Score, judge_run
 from wherefrom.provenance.metrics import Answers, Bootstrap
+from wherefrom.provenance.signals.reader import RIVALS, SUPPORT
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun
 from wherefrom.provenance.wording import STATED
 from wherefrom.recall.decode import answer_all

@@ -13,12 +13,14 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
+from wherefrom.model import interface
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
+from wherefrom.model.own import OwnModel
 from wherefrom.provenance.signals import likelihood
 from wherefrom.provenance.signals import reader as signal_reader
-from wherefrom.provenance.signals.likelihood import AnswerTrie, encode_answers, score_answers
+from wherefrom.provenance.signals.likelihood import encode_known, score_answers
 from wherefrom.provenance.signals.reader import (
     SIGNALS,
     SignalBatch,
@@ -77,39 +79,40 @@ def alone(run: Run, question: str, answer: str) -> float:
 @KINDS
 @pytest.mark.parametrize("at_once", [512, 3])
 def test_every_known_answer_has_its_teacher_forced_probability(variant, kind, at_once, monkeypatch):
-    monkeypatch.setattr(likelihood, "PAIRS", at_once)
-    monkeypatch.setattr(likelihood, "PROMPTS", at_once)
-    monkeypatch.setattr(likelihood, "CHUNK", 64 if at_once == 3 else 4096)
+    monkeypatch.setattr(interface, "SCORED_TOKENS", 64 if at_once == 3 else 4096)
     run = run_of(variant, kind)
-    run.model.double()
-    trie = AnswerTrie(run.tokens, PLACES)
-    assert trie.answers == KNOWN
+    model = OwnModel(run.model.double(), run.tokens)
+    model.rows = model.nodes = at_once
+    known = encode_known(run.tokens, PLACES)
+    assert tuple(known) == KNOWN
+    ids_of_known = list(known.values())
     questions = [*QUESTIONS[:2], "Where?", QUESTIONS[2]]
     prompts = encode_prompts(run.model, run.tokens, questions)
     expected = np.array([[alone(run, q, a) for a in KNOWN] for q in questions])
     # a token's log-probability is taken in single precision
-    exact = trie.log_probabilities(run.model, prompts, floor=0.0)
+    exact = model.score_known(prompts, ids_of_known, floor=-math.inf)
     assert exact == pytest.approx(expected, rel=1e-5, abs=1e-5)
-    pairs = [(prompt, ids) for prompt in prompts for ids in encode_answers(run.tokens, KNOWN)]
-    forced = score_answers(run.model, [p for p, _ in pairs], [a for _, a in pairs])
+    pairs = [(prompt, ids) for prompt in prompts for ids in ids_of_known]
+    forced = score_answers(model, [p for p, _ in pairs], [a for _, a in pairs])
     assert forced == pytest.approx(expected.ravel(), rel=1e-5, abs=1e-5)
-    for floor in (1e-2, 1.1):
-        cut = trie.log_probabilities(run.model, prompts, floor=floor)
+    for floor in (math.log(1e-2), 1.0):
+        cut = model.score_known(prompts, ids_of_known, floor=floor)
         kept = np.isfinite(cut)
         assert cut[kept] == pytest.approx(exact[kept])
-        assert kept[exact >= math.log(floor)].all()
+        assert kept[exact >= floor].all()
     assert not kept.any()  # at the last floor nothing is followed
 
 
 def test_answers_that_the_model_cannot_say_or_hold_are_not_reached():
     run = run_of("vanilla", block=28)
-    trie = AnswerTrie(run.tokens, ["Ro", "Romeville", "Žilina"])
-    assert trie.answers == ("Ro", "Romeville")
+    model = OwnModel(run.model, run.tokens)
+    known = encode_known(run.tokens, ["Ro", "Romeville", "Žilina"])
+    assert list(known) == ["Ro", "Romeville"]
     prompts = encode_prompts(run.model, run.tokens, QUESTIONS[:1])
-    short, long = trie.log_probabilities(run.model, prompts, floor=0.0)[0]
+    short, long = model.score_known(prompts, list(known.values()), floor=-math.inf)[0]
     assert math.isfinite(short)
     assert long == -math.inf
-    assert AnswerTrie(run.tokens, []).log_probabilities(run.model, prompts).shape == (1, 0)
+    assert model.score_known(prompts, []).shape == (1, 0)
     with pytest.raises(UserError, match="ask a shorter one"):
         encode_prompts(run.model, run.tokens, ["Where was Ada Moe Ada Moe born?"])
 
@@ -160,17 +163,17 @@ def test_the_name_signals_are_likelihoods_of_the_name(kind):
     bare = read_given(reader_of(run), "Oslo")["context_infill"]
     for at, name in enumerate(NAMES):
         ids = tokens.encode(f"{name}.")
-        [whole] = score_answers(run.model, [ids[:1]], [ids[1:]])
+        [whole] = score_answers(reader.model, [ids[:1]], [ids[1:]])
         assert columns["name_likelihood"][at] == pytest.approx(whole / (len(ids) - 1))
         each = [
-            score_answers(run.model, [ids[:end]], [ids[end : end + 1]])[0]
+            score_answers(reader.model, [ids[:end]], [ids[end : end + 1]])[0]
             for end in range(1, len(ids))
         ]
         assert columns["name_least"][at] == pytest.approx(min(each), rel=1e-4)
         opening = tokens.encode(f"{name}.{space}")
         words = [tokens.encode(text + space) for text in reader.state.contexts[BORN_WHERE]]
         prompts = [[*opening, *each, MASK, MASK] for each in ([], *words)]
-        plain, *stated = score_answers(run.model, prompts, [answer] * 3)
+        plain, *stated = score_answers(reader.model, prompts, [answer] * 3)
         assert bare[at] == pytest.approx(plain, rel=1e-5)  # no words to lead to the answer
         assert columns["context_infill"][at] == pytest.approx(max(stated), rel=1e-5)
     # a name with other letters has no likelihood among characters
@@ -225,7 +228,7 @@ def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
     run = run_of(kind="bpe")
     reader = reader_of(run, ["Rome", "Oslo", "Bergen", "Xyzzy"])
     prompts = encode_prompts(run.model, run.tokens, QUESTIONS)
-    known = np.exp(reader.trie.log_probabilities(run.model, prompts))
+    known = np.exp(reader.model.score_known(prompts, list(reader.known.values())))
     for answer, country in (("Oslo", None), ("Milan", 0), ("Plugh", None)):
         columns = read_given(reader, answer)
         this = np.zeros(6) if answer == "Oslo" else np.exp(columns["log_probability"])

@@ -14,13 +14,12 @@ from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.subjects import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.storage import read_json, write_json
+from wherefrom.storage import digest_of, read_json, write_json
 from wherefrom.training import run_folder
 from wherefrom.training.run_folder import (
     Run,
     TrainingState,
     check_folder,
-    digest_of,
     find_newest_run,
     find_source,
     is_run,

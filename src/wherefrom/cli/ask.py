@@ -65,10 +65,9 @@ def ask(
             'ask takes a question, as in wherefrom ask "Where was Fryderyk Kozar born?", or '
             "--file TSV, or - for questions on stdin; it got none."
         )
-    from wherefrom.audit.runs import open_asker
     from wherefrom.corpus.documents import read_lines
     from wherefrom.corpus.folding import fold_words
-    from wherefrom.provenance.ask import as_rows, read_rows
+    from wherefrom.provenance.ask import as_rows, open_asker, read_rows
     from wherefrom.provenance.verdicts import add_trace
     from wherefrom.provenance.wording import shorten
 
@@ -162,8 +161,8 @@ def _stdin_lines() -> Sequence[tuple[int, str]]:
 @JSON
 def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: bool) -> None:
     """Show where each head of RUN looks just before it answers QUESTION."""
-    from wherefrom.audit.runs import open_asker
     from wherefrom.corpus.questions import find_subject_in
+    from wherefrom.provenance.ask import open_asker
     from wherefrom.recall.decode import answer_all
     from wherefrom.recall.inside import look_inside
     from wherefrom.training.run_folder import load_run
@@ -216,10 +215,9 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
 
     The result replaces the study's own judgement in RUN.
     """
-    from wherefrom.audit.runs import judge_run
     from wherefrom.corpus.subjects import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft
-    from wherefrom.provenance.judging import write_judgement
+    from wherefrom.provenance.judging import judge_run, write_judgement
     from wherefrom.report.study_report import make_report
 
     loaded = open_run(run)

@@ -55,7 +55,7 @@ TEMPLATE = option(
 
 def open_run(folder: Path | None) -> Run:
     """The run in `folder`, or the newest run."""
-    from wherefrom.audit.runs import open_run as open_any
+    from wherefrom.provenance.audited import open_run as open_any
     from wherefrom.training.run_folder import find_newest_run
 
     return open_any(find_newest_run() if folder is None else folder)

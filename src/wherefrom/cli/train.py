@@ -292,7 +292,7 @@ def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **option
     accepted answers by |, and write - if there is none. The folder works with ask, judge, report
     and serve like any other run.
     """
-    from wherefrom.audit.job import run_audit
+    from wherefrom.audit import run_audit
 
     options["prompt"] = prompt.replace("\\n", "\n") if prompt is not None else None
     with Progress() as progress:
@@ -305,7 +305,7 @@ def study_other(
     base: str, files: Sequence[Path], out: Path, as_json: bool, options: dict[str, Any]
 ) -> None:
     """`study --base`: fine-tune somebody else's model on the text, and audit it on dev."""
-    from wherefrom.audit.job import study_base
+    from wherefrom.audit import study_base
 
     context, fits = click.get_current_context(), ("steps", "epochs", "seed", "resume")
     for name in options.keys() - {*fits, "template"}:

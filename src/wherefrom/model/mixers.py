@@ -57,15 +57,6 @@ class Cache:
         self.layers = [LayerCache(capacity) for _ in range(layers)]
         self.length = 0
 
-    def spread(self, rows: int, capacity: int) -> Cache:
-        """A cache of `rows` rows that all start with the one row of this cache."""
-        wider = Cache(len(self.layers), capacity)
-        wider.length = self.length
-        for layer, wider_layer in zip(self.layers, wider.layers, strict=True):
-            past = {name: store[:, :, : layer.length] for name, store in layer.stores.items()}
-            wider_layer.extend(**{k: store.expand(rows, -1, -1, -1) for k, store in past.items()})
-        return wider
-
     def fork(self, rows: Tensor) -> Cache:
         """A cache of these rows, each of which may come several times; this one is unchanged."""
         fork = Cache(0, 0)
@@ -74,12 +65,6 @@ class Cache:
             stores = {name: store.index_select(0, rows) for name, store in layer.stores.items()}
             fork.layers.append(LayerCache(layer.capacity, layer.length, stores))
         return fork
-
-    def keep(self, rows: Tensor) -> None:
-        """Drop all rows but these: answers that are complete need no more work."""
-        for layer in self.layers:
-            for name, store in layer.stores.items():
-                layer.stores[name] = store.index_select(0, rows)
 
 
 class Heads(nn.Module):

@@ -16,11 +16,12 @@ from wherefrom.corpus.folding import find_phrase, fold_words, split_words
 from wherefrom.corpus.inflection import base_forms
 from wherefrom.corpus.questions import LONGEST_QUESTION, SLOT, find_named_subject
 from wherefrom.errors import UserError, checked
-from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence, load_confidence
+from wherefrom.provenance.audited import AuditRun, load_confidence, open_run
+from wherefrom.provenance.confidence.fit import CALIBRATED
 from wherefrom.provenance.evidence import open_run_evidence
 from wherefrom.provenance.verdicts import AskedRun, AskOptions, Verdict
 from wherefrom.provenance.wording import NO_CALIBRATION, NO_TEXT, shorten
-from wherefrom.training.run_folder import Run, find_source, load_run, read_learned_questions
+from wherefrom.training.run_folder import Run, find_source, read_learned_questions
 
 MOST_ROWS = 100_000  # questions that can be asked at once
 MARKS = "?!.,;:…？！。؟"  # the end of a question may have any of them or none
@@ -253,21 +254,17 @@ class Asker(AskedRun, AbstractContextManager["Asker"]):
 
 
 def open_asker(
-    source: Run | Asker | str | Path,
-    *,
-    confidence: Confidence | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    source: Run | Asker | str | Path, *, say: Callable[[str], None] = lambda _: None
 ) -> Asker:
-    """A run, loaded or not, opened for asking; an open one is returned as it is.
+    """A run or an audit, loaded or not, opened for asking; an open one is returned as it is.
 
     The notes say what its verdicts lack; `say` is called with what had to be repaired.
-    confidence: of an audit, which keeps it differently.
     """
     if isinstance(source, Asker):
         return source
-    run = source if isinstance(source, Run) else load_run(source)
-    if confidence is None and (run.folder / CALIBRATED).exists():
-        confidence = load_confidence(run)
+    run = open_run(source)
+    is_calibrated = isinstance(run, AuditRun) or (run.folder / CALIBRATED).exists()
+    confidence = load_confidence(run) if is_calibrated else None
     evidence = open_run_evidence(run, say=say)
     notes = [] if evidence is not None else [NO_TEXT]
     if confidence is not None:

@@ -17,11 +17,13 @@ import numpy as np
 from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, Subject, read_subjects
 from wherefrom.errors import UserError, checked
 from wherefrom.provenance import metrics
+from wherefrom.provenance.audited import AuditRun, load_confidence
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.calibration import Guarantee
-from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
+from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT
 from wherefrom.provenance.evidence import Evidence, EvidenceCount, open_run_evidence
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, rate
+from wherefrom.provenance.signals.reader import SUPPORT, Rivals
 from wherefrom.provenance.verdicts import (
     GUARANTEES,
     GUESSED,
@@ -41,19 +43,6 @@ DRAWN = ("risk_coverage", "reliability", "histogram")  # what only figures need
 POINTS = 200  # of a drawn risk-coverage curve
 BARS = 20  # of a drawn histogram
 MOST_DOCUMENTS = 4  # subjects with this many documents or more are counted together
-SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
-# what others would use: the signals, and what they are
-Rivals = Mapping[str, tuple[tuple[str, ...], str]]
-RIVALS: Rivals = {
-    "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
-    "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
-    "semantic entropy": (("country_entropy",), "of the same distribution added up by country"),
-    "reference ratio": (
-        ("log_probability", "reference"),
-        "log p of the answer beside that by the twin without the text",
-    ),
-    "name support": ((SUPPORT,), "documents that name the subject; it needs the text"),
-}
 
 
 @dataclass(frozen=True)
@@ -118,9 +107,6 @@ class Score(NamedTuple):
 def judge_run(
     run: Run,
     *,
-    confidence: Confidence | None = None,
-    rivals: Rivals = RIVALS,
-    grade: Callable[[str, Subject], bool] = fit.is_right,
     risk: float | None = None,
     guarantee: str = "from-text",
     resamples: int = metrics.RESAMPLES,
@@ -128,13 +114,15 @@ def judge_run(
     seed: int = 0,
     report: Callable[[int], None] | None = None,
 ) -> Judgement:
-    """Ask about the judged subjects of a study and measure everything; nothing is written.
+    """Ask about the judged subjects of a study or an audit and measure everything.
 
-    confidence: of an audit, which need not have a text. grade: whether an answer is right.
+    Nothing is written. Without a text, a guarantee can only be about what is right.
     """
     bootstrap = Bootstrap(resamples, level, (seed, 0))
-    opened = require_evidence(run) if confidence is None else open_run_evidence(run)
-    confidence = fit.load_confidence(run) if confidence is None else confidence
+    opened = open_run_evidence(run) if isinstance(run, AuditRun) else require_evidence(run)
+    confidence = load_confidence(run)
+    rivals, grade = confidence.rivals, confidence.grade
+    guarantee = "right" if opened is None else guarantee
     subjects = read_subjects(run.folder)
     to_judge = [subject for subject in subjects if subject.role == JUDGED]
     calibrating = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
@@ -180,7 +168,7 @@ def judge_run(
             "judged": len(judged),
             "seen": sum(subject.seen for subject in judged),
             "unseen": sum(not subject.seen for subject in judged),
-            "calibration": sum(subject.role == CALIBRATION for subject in calibrating),
+            "calibration": sum(s.role in confidence.calibration_roles for s in calibrating),
         },
         "risk": risk,
         "delta": confidence.delta,

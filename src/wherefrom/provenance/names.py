@@ -80,7 +80,7 @@ def probe_run(
     questions = [template.replace(SLOT, name) for name in names]
     table = reader.read(questions, names, only=confidence.signals)
     prompts = encode_prompts(run.model, run.tokens, questions)
-    masses = np.exp(reader.trie.log_probabilities(run.model, prompts))
+    masses = np.exp(reader.model.score_known(prompts, list(reader.known.values())))
     internal = confidence.policies[FROM_TEXT][INTERNAL].calibration.probability(table.columns)
     threshold = confidence.guarantee(FROM_TEXT, INTERNAL).used
     judged = [subject for subject in judged if subject.template == template]
@@ -89,7 +89,7 @@ def probe_run(
         "level": level,
         "template": template,
         "threshold": threshold,
-        **follow_names(drawn, table.answers, masses, reader.trie.answers, seed=seed),
+        **follow_names(drawn, table.answers, masses, tuple(reader.known), seed=seed),
         "unknown": count_unknown(origins, internal < threshold, level=level),
         "subjects": compare_subjects(judged, train, level=level),
     }

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.model.mixers import Cache
+from wherefrom.model.interface import LONGEST_ANSWER
+from wherefrom.model.own import OwnModel
 
-LONGEST_ANSWER = 32  # tokens
-ROWS = 512  # prompts that go through the model together
+PART = 1_024  # questions that are answered between two reports
 SMOOTHING = 0.1  # added to the count of every n-gram
 
 
@@ -27,7 +24,7 @@ SMOOTHING = 0.1  # added to the count of every n-gram
 class Answer:
     """The model's answer: its text, its tokens with the closing MASK, and its log-probability.
 
-    margin: the smallest difference between the logit of a token and that of the next best one.
+    margin: the least lead in log p of a token over the likeliest other one.
     """
 
     text: str
@@ -48,15 +45,6 @@ def encode_prompts(model: Decoder, tokens: Tokenizer, questions: Sequence[str]) 
     return prompts
 
 
-def group_by_length(prompts: Sequence[list[int]], most: int) -> Iterator[list[int]]:
-    """Indices of prompts of equal length, which need no padding; at most `most` at a time."""
-    groups: dict[int, list[int]] = defaultdict(list)
-    for i, prompt in enumerate(prompts):
-        groups[len(prompt)].append(i)
-    for indices in groups.values():
-        yield from (indices[first : first + most] for first in range(0, len(indices), most))
-
-
 @torch.inference_mode()
 def answer_all(
     model: Decoder,
@@ -72,70 +60,18 @@ def answer_all(
     distinct = list(counts)
     prompts = encode_prompts(model, tokens, distinct)
     was_training = model.training
-    model.eval()
-    prefix = _shared_prefix(prompts)  # which the model reads once
-    start = model.new_cache(len(prefix))
-    if prefix:
-        device = next(model.parameters()).device
-        no_rows = torch.tensor([], dtype=torch.long, device=device)  # only the cache is needed
-        model.hidden(torch.tensor([prefix], device=device), cache=start, select=no_rows)
+    asked = OwnModel(model.eval(), tokens)
     answers: dict[str, Answer] = {}
-    for indices in group_by_length(prompts, ROWS):
-        decoded = _decode_group(model, start, [prompts[i] for i in indices], longest)
-        for i, (ids, log_probability, margin) in zip(indices, decoded, strict=True):
-            answers[distinct[i]] = Answer(tokens.decode(ids), tuple(ids), log_probability, margin)
+    for first in range(0, len(distinct), PART):
+        part = distinct[first : first + PART]
+        replies = asked.answer(prompts[first : first + PART], longest=longest)
+        for question, reply in zip(part, replies, strict=True):
+            ids = tuple(reply.ids)
+            answers[question] = Answer(reply.text, ids, reply.log_probability, reply.margin)
         if report is not None:
-            report(sum(counts[distinct[i]] for i in indices))
+            report(sum(counts[question] for question in part))
     model.train(was_training)
     return [answers[question] for question in questions]
-
-
-def _shared_prefix(prompts: Sequence[list[int]]) -> list[int]:
-    """The tokens with which all prompts start, without the last token of any prompt."""
-    if len(prompts) < 2:
-        return []
-    columns = zip(*prompts, strict=False)
-    prefix = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
-    return prefix[: min(map(len, prompts)) - 1]
-
-
-def _decode_group(
-    model: Decoder, start: Cache, prompts: list[list[int]], longest: int
-) -> Iterator[tuple[list[int], float, float]]:
-    """The answer to each of the prompts, which have equal length: token ids with the closing MASK,
-    log-probability and margin.
-
-    start: the cache of a prefix that all prompts have.
-    """
-    device = next(model.parameters()).device
-    ids = torch.tensor(prompts, device=device)
-    # the last token of an answer is not read again, so it may be one behind the longest input
-    room = min(longest, model.config.longest_input - ids.shape[1] + 1)
-    cache = start.spread(len(prompts), ids.shape[1] + room)
-    ids = ids[:, start.length :]
-    answers = torch.zeros(len(prompts), room, dtype=torch.long, device=device)
-    scores = torch.zeros(len(prompts), room, device=device)
-    margins = torch.full((len(prompts),), math.inf, device=device)
-    active = torch.arange(len(prompts), device=device)  # rows without a closing MASK
-    for step in range(room):
-        last = torch.arange(1, len(active) + 1, device=device) * ids.shape[1] - 1
-        logits = model(ids, cache=cache, select=last).float()
-        best = logits.max(dim=-1)
-        answers[active, step] = best.indices
-        scores[active, step] = -F.cross_entropy(logits, best.indices, reduction="none")
-        second = logits.scatter_(1, best.indices[:, None], -math.inf).amax(dim=-1)
-        margins[active] = margins[active].minimum(best.values - second)
-        unfinished = (best.indices != MASK).nonzero().flatten()
-        if len(unfinished) == 0:
-            break
-        if len(unfinished) < len(active):
-            active = active[unfinished]
-            cache.keep(unfinished)
-        ids = best.indices[unfinished, None]
-    columns = (column.tolist() for column in (answers, scores, margins))
-    for row, row_scores, margin in zip(*columns, strict=True):
-        length = row.index(MASK) + 1 if MASK in row else room
-        yield row[:length], sum(row_scores[:length]), margin
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from wherefrom.errors import Stopped, UserError
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
 from wherefrom.recall.decode import answer_all, score
-from wherefrom.storage import write_json, write_whole
+from wherefrom.storage import read_json_lines, write_json, write_whole
 from wherefrom.training.distributed import MAX, Processes, choose_device, join_processes
 from wherefrom.training.forecast import count_passes, describe_budget, format_seconds
 from wherefrom.training.optim import averaged, build_optimizers, rate_scale, swap_averages
@@ -404,12 +404,8 @@ class MetricsWriter(contextlib.ExitStack):
         if not writes:
             return
         path = folder / "metrics.jsonl"
-        kept = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-            with contextlib.suppress(ValueError, KeyError):  # cut short by a kill
-                if json.loads(line)["step"] <= after:
-                    kept.append(line + "\n")
-        write_whole(path, "".join(kept))
+        kept = [line for line in read_json_lines(path) if line["step"] <= after]
+        write_whole(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = self.enter_context(path.open("a", encoding="utf-8"))
         with contextlib.suppress(ModuleNotFoundError):
             from torch.utils.tensorboard import SummaryWriter

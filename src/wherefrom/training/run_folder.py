@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,14 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import Printable, UserError
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
-from wherefrom.storage import make_folder, read_json, sha256_of, write_json, write_whole
+from wherefrom.storage import (
+    digest_of,
+    make_folder,
+    read_json,
+    sha256_of,
+    write_json,
+    write_whole,
+)
 from wherefrom.training.recipes import Phase
 
 LOCK = "run.lock"
@@ -365,14 +371,6 @@ def read_learned_questions(source: SourceFile) -> QuestionSet:
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
     source.check_part("questions", question_rows(kept))
     return replace(file, questions=kept)
-
-
-def digest_of(texts: Sequence[str]) -> str | None:
-    """The hash of the texts as lines, None for no text."""
-    digest = sha256()
-    for i, text in enumerate(texts):
-        digest.update(f"\n{text}".encode() if i else text.encode())
-    return digest.hexdigest() if texts else None
 
 
 def question_rows(questions: Iterable[Question]) -> list[str]:

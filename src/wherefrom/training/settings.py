@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,8 +16,9 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
+from wherefrom.storage import digest_of, read_json_lines
 from wherefrom.training.recipes import Budget, Phase, Recipe
-from wherefrom.training.run_folder import Run, Segment, describe_file, digest_of, question_rows
+from wherefrom.training.run_folder import Run, Segment, describe_file, question_rows
 
 LARGEST_SEED = 2**31 - 1
 MOST_WORDINGS = 20  # of questions, whose words the vocabulary has beside those of the text
@@ -245,8 +245,7 @@ def twin_job(
 def same_steps(run: Run) -> tuple[list[Phase], list[Segment]]:
     """The run's phases with its number of steps in place of epochs, and the pace of its minutes."""
     record = run.folder / "pace.jsonl"
-    lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else ()
-    segments = [Segment(**json.loads(line)) for line in lines]
+    segments = [Segment(**line) for line in read_json_lines(record)]
     phases = []
     for index, fields in enumerate(run.info["job"]["phases"]):
         phase = Phase(**fields)

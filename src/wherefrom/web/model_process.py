@@ -30,7 +30,7 @@ def _open_run(folder: Path) -> Asker:
     """The run of this process, which is opened at its first call."""
     import torch
 
-    from wherefrom.audit.runs import open_asker
+    from wherefrom.provenance.ask import open_asker
 
     torch.set_num_threads(1)  # several processes with more threads would compete
     return open_asker(folder)

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 CONTEXT = multiprocessing.get_context("forkserver")
 PRELOADED = (  # what workers use; a module that is missing here is imported by the first call
-    "wherefrom.audit.runs",
+    "wherefrom.provenance.audited",
     "wherefrom.provenance.attribution.trace",
     "wherefrom.report.study_report",
     "wherefrom.report.workbench_figures",

@@ -20,6 +20,7 @@ from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.tokenizer import MASK
 from wherefrom.errors import UserError
+from wherefrom.model.own import OwnModel
 from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
 from wherefrom.provenance.wording import shorten
 from wherefrom.recall.decode import answer_all, encode_prompts
@@ -126,7 +127,8 @@ def open_learned(run: Run) -> LearnedRun:
 def likelihoods(run: Run, questions: Sequence[str], answers: Sequence[str]) -> list[float]:
     """log p of each answer to its question, with the token that ends it."""
     prompts = encode_prompts(run.model, run.tokens, questions)
-    return score_answers(run.model, prompts, encode_answers(run.tokens, answers)).tolist()
+    model = OwnModel(run.model, run.tokens)
+    return score_answers(model, prompts, encode_answers(run.tokens, answers)).tolist()
 
 
 def outcome(run: Run, questions: Sequence[str], answers: Sequence[str] | None = None) -> Record:

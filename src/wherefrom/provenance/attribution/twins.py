@@ -37,9 +37,8 @@ from wherefrom.provenance.attribution.retraining import (
 )
 from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence import EVIDENCE_FILE, ensure_evidence
-from wherefrom.provenance.judging import RIVALS, SUPPORT
 from wherefrom.provenance.metrics import DEFINED, LEVEL, RESAMPLES, Answers, Floats, auroc, ratio
-from wherefrom.provenance.signals.reader import SIGNS
+from wherefrom.provenance.signals.reader import RIVALS, SIGNS, SUPPORT
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun, AskOptions
 from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
 from wherefrom.recall.decode import score

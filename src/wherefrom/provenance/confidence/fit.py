@@ -33,7 +33,15 @@ from wherefrom.provenance.confidence.calibration import (
 )
 from wherefrom.provenance.evidence import Evidence, Support, find_support
 from wherefrom.provenance.metrics import Bools, Floats
-from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN, SIGNS, SignalReader, SignalState
+from wherefrom.provenance.signals.reader import (
+    CORE,
+    GIVEN_SEEN,
+    RIVALS,
+    SIGNS,
+    Rivals,
+    SignalReader,
+    SignalState,
+)
 from wherefrom.storage import read_json, write_json
 from wherefrom.training.run_folder import Run
 
@@ -124,6 +132,20 @@ class Confidence:
     @cached_property
     def reader(self) -> SignalReader:
         return SignalReader(self.run, self.signal_state)
+
+    @property
+    def rivals(self) -> Rivals:
+        """What others would use in its place, to compare it with."""
+        return RIVALS
+
+    @property
+    def calibration_roles(self) -> tuple[str, ...]:
+        """The roles of the subjects that it counts as its calibration."""
+        return (CALIBRATION,)
+
+    def grade(self, answer: str, subject: Subject) -> bool:
+        """Whether an answer is right."""
+        return is_right(answer, subject)
 
     @property
     def signals(self) -> tuple[str, ...]:

@@ -15,9 +15,11 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.errors import UserError, did_you_mean
+from wherefrom.model.interface import Ids
+from wherefrom.model.own import OwnModel
 from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals import likelihood
-from wherefrom.provenance.signals.likelihood import AnswerTrie, score_answers, score_tokens
+from wherefrom.provenance.signals.likelihood import encode_known, score_answers
 from wherefrom.recall.decode import Answer, answer_all, encode_prompts
 from wherefrom.training.run_folder import Run, is_run, load_run
 
@@ -48,11 +50,11 @@ class SignalBatch:
         """answers: others than the model's own, if given."""
         self.reader, self.questions, self.subjects = reader, questions, subjects
         self.templates = list(map(relation_of, questions, subjects))
-        self.model, self.tokens = reader.run.model.eval(), reader.run.tokens
-        self.prompts = encode_prompts(self.model, self.tokens, questions)
+        self.model, self.decoder, self.tokens = reader.model, reader.run.model, reader.run.tokens
+        self.prompts = encode_prompts(self.decoder, self.tokens, questions)
         self.greedy: dict[str, Answer] = {}  # by question; empty if answers are given
         if answers is None:
-            greedy = answer_all(self.model, self.tokens, questions)
+            greedy = answer_all(self.decoder, self.tokens, questions)
             self.greedy = dict(zip(questions, greedy, strict=True))
             self.answers = [answer.text for answer in greedy]
         else:
@@ -67,7 +69,7 @@ class SignalBatch:
         return score_answers(self.model, self.prompts, self.answer_ids)
 
     @cached_property
-    def names(self) -> list[likelihood.Ids]:
+    def names(self) -> list[Ids]:
         """`Name.` of each subject."""
         return likelihood.encode_names(self.tokens, self.subjects)
 
@@ -93,10 +95,10 @@ class SignalBatch:
         if questions:
             where = tuple(zip(*places, strict=True))
             new = [question for question in questions if question not in self.greedy]
-            more = answer_all(self.model, self.tokens, new)
+            more = answer_all(self.decoder, self.tokens, new)
             answers = self.greedy | dict(zip(new, more, strict=True))
             sure[where] = [answers[question].log_probability for question in questions]
-            prompts = encode_prompts(self.model, self.tokens, questions)
+            prompts = encode_prompts(self.decoder, self.tokens, questions)
             answer_ids = [self.answer_ids[i] for _, i in places]
             same[where] = score_answers(self.model, prompts, answer_ids)
         return sure, same
@@ -104,9 +106,8 @@ class SignalBatch:
     @cached_property
     def outcomes(self) -> Floats:
         """(n, k + 2): probabilities of the known answers, this answer if unknown, anything else."""
-        trie = self.reader.trie
-        known = np.exp(trie.log_probabilities(self.model, self.prompts))
-        written = set(trie.answers)
+        written = self.reader.known
+        known = np.exp(self.model.score_known(self.prompts, list(written.values())))
         is_new = np.array([answer not in written for answer in self.answers], dtype=bool)
         this = np.where(is_new, np.exp(self.log_probability), 0.0)
         rest = np.maximum(0.0, 1.0 - known.sum(axis=1) - this)
@@ -116,7 +117,7 @@ class SignalBatch:
     def name_tokens(self) -> list[Floats | None]:
         """log p of the tokens of each `Name.` behind its first one."""
         heads, tails = [name[:1] for name in self.names], [name[1:] for name in self.names]
-        return [row and row.own for row in score_tokens(self.model, heads, tails)]
+        return [row and row.own for row in self.model.score(heads, tails)]
 
 
 def token_margin(batch: SignalBatch) -> Floats:
@@ -125,7 +126,7 @@ def token_margin(batch: SignalBatch) -> Floats:
     pairs = zip(greedy, batch.answer_ids, strict=True)
     leads = [answer.margin if answer and list(answer.ids) == ids else None for answer, ids in pairs]
     if None in leads:  # given answers, and those whose text has other tokens than were decoded
-        scored = score_tokens(batch.model, batch.prompts, batch.answer_ids, compared=True)
+        scored = batch.model.score(batch.prompts, batch.answer_ids)
         forced = [
             likelihood.IMPOSSIBLE if row is None else (row.own - row.other).min() for row in scored
         ]
@@ -156,9 +157,8 @@ def reference(batch: SignalBatch) -> Floats:
     if twin is None:
         return np.full(len(batch.answers), np.nan)
     prompts = encode_prompts(twin.model, twin.tokens, batch.questions)
-    return score_answers(
-        twin.model.eval(), prompts, likelihood.encode_answers(twin.tokens, batch.answers)
-    )
+    model = OwnModel(twin.model.eval(), twin.tokens)
+    return score_answers(model, prompts, likelihood.encode_answers(twin.tokens, batch.answers))
 
 
 def _reduce_name(batch: SignalBatch, reduce: Callable[[Floats], Any]) -> Floats:
@@ -174,7 +174,7 @@ def others_mean(batch: SignalBatch) -> Floats:
 
 def country_entropy(batch: SignalBatch) -> Floats:
     """Entropy after adding up the answers by country; NaN if most of them are not places."""
-    known = batch.reader.trie.answers
+    known = tuple(batch.reader.known)
     if not likelihood.are_places(known):
         return np.full(len(batch.answers), np.nan)
     return likelihood.entropy_of(likelihood.add_up_countries(batch.outcomes, known, batch.answers))
@@ -205,6 +205,21 @@ GIVEN_SEEN = ("log_probability", "token_margin", "elsewhere")  # what tells righ
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
 
 
+SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
+# what others would use: the signals, and what they are
+Rivals = Mapping[str, tuple[tuple[str, ...], str]]
+RIVALS: Rivals = {
+    "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
+    "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
+    "semantic entropy": (("country_entropy",), "of the same distribution added up by country"),
+    "reference ratio": (
+        ("log_probability", "reference"),
+        "log p of the answer beside that by the twin without the text",
+    ),
+    "name support": ((SUPPORT,), "documents that name the subject; it needs the text"),
+}
+
+
 class SignalTable(NamedTuple):
     """The answers, and a column per signal: a number per question, NaN where it is not defined."""
 
@@ -230,8 +245,13 @@ class SignalReader:
         self.run, self.state = run, state
 
     @cached_property
-    def trie(self) -> AnswerTrie:
-        return AnswerTrie(self.run.tokens, self.state.known_answers)
+    def model(self) -> OwnModel:
+        return OwnModel(self.run.model.eval(), self.run.tokens)
+
+    @cached_property
+    def known(self) -> dict[str, Ids]:
+        """The known answers that the model can write, and their tokens."""
+        return encode_known(self.run.tokens, self.state.known_answers)
 
     @cached_property
     def twin(self) -> Run | None:

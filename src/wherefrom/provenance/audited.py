@@ -1,10 +1,8 @@
-"""The run folder of an audit, opened for asking and judging as any other run is."""
+"""Audits: run folders about a model that others trained, asked and judged as any other run."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -12,21 +10,35 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from wherefrom.audit import asking
-from wherefrom.audit.models import LanguageModel, open_model
-from wherefrom.corpus.subjects import read_subjects
+from wherefrom.corpus.subjects import CALIBRATION, FITTING, Subject
 from wherefrom.errors import UserError
-from wherefrom.provenance import ask, judging
-from wherefrom.provenance.ask import Asker
+from wherefrom.model.huggingface import HuggingFaceModel, check_files
+from wherefrom.model.interface import LanguageModel
+from wherefrom.model.own import OwnModel
+from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
-from wherefrom.provenance.judging import Judgement
-from wherefrom.provenance.signals.reader import SignalReader, SignalTable
-from wherefrom.storage import read_json
+from wherefrom.provenance.signals import learned as learned_signals
+from wherefrom.provenance.signals.learned import LearnedSignals
+from wherefrom.provenance.signals.prompted import AskState, is_match, read_blocks
+from wherefrom.provenance.signals.reader import Rivals, SignalReader, SignalTable
+from wherefrom.storage import read_json, read_json_lines
 from wherefrom.training.run_folder import AUDIT, Run, is_run, load_run
 
-_open = lru_cache(maxsize=1)(open_model)  # threads of the page share one model
 ANSWERS = "answers.jsonl"
 Record = dict[str, Any]
+
+
+def open_model(source: str | Path) -> LanguageModel:
+    """A run of ours, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
+    if is_run(source):
+        run = load_run(source)
+        sha256 = str(run.info.get("sha256"))
+        return OwnModel(run.model.eval(), run.tokens, name=str(run.folder), sha256=sha256)
+    check_files(Path(source))
+    return HuggingFaceModel(Path(source))
+
+
+_open = lru_cache(maxsize=1)(open_model)  # threads of the page share one model
 
 
 @dataclass(frozen=True, repr=False)
@@ -82,11 +94,11 @@ class AuditReader(SignalReader):
         if missing:
             model, state = self.audit.audited, self.confidence.ask_state
             rows = [(questions[i], subjects[i]) for i in missing]
-            for block, read in asking.read_blocks(model, state, rows):
+            for block, read in read_blocks(model, state, rows):
                 for i, record in zip(block, read, strict=True):
                     records[missing[i]] = record
                 report(len(block))
-        columns = asking.read_signals(records, self.confidence.learned)
+        columns = learned_signals.read_signals(records, self.confidence.learned)
         columns = {k: column for k, column in columns.items() if only is None or k in only}
         return SignalTable(tuple(record["answer"] for record in records), columns)
 
@@ -95,8 +107,8 @@ class AuditReader(SignalReader):
 class AuditConfidence(Confidence):
     """The confidence in a model that others trained, as calibration.json of an audit keeps it."""
 
-    ask_state: asking.AskState = field(kw_only=True)
-    learned: asking.Learned = field(kw_only=True)
+    ask_state: AskState = field(kw_only=True)
+    learned: LearnedSignals = field(kw_only=True)
 
     @cached_property
     def reader(self) -> SignalReader:
@@ -104,7 +116,18 @@ class AuditConfidence(Confidence):
 
     @property
     def signals(self) -> tuple[str, ...]:
-        return tuple(asking.SIGNS)
+        return tuple(learned_signals.SIGNS)
+
+    @property
+    def rivals(self) -> Rivals:
+        return learned_signals.RIVALS
+
+    @property
+    def calibration_roles(self) -> tuple[str, ...]:
+        return CALIBRATION, FITTING
+
+    def grade(self, answer: str, subject: Subject) -> bool:
+        return is_match(answer, subject.answer)
 
 
 def open_run(folder: Run | str | Path) -> Run:
@@ -120,30 +143,9 @@ def open_run(folder: Run | str | Path) -> Run:
     return AuditRun(Path(folder), nothing, nothing, info)
 
 
-def open_asker(source: Any, *, say: Callable[[str], None] = lambda _: None) -> Asker:
-    """A run or an audit opened for asking; see provenance.ask.open_asker."""
-    run = source if isinstance(source, Asker) else open_run(source)
-    confidence = load_audit_confidence(run) if isinstance(run, AuditRun) else None
-    return ask.open_asker(run, confidence=confidence, say=say)
-
-
-def judge_run(run: Run, **options: Any) -> Judgement:
-    """The judgement of a run or an audit; options are those of provenance.judging.judge_run."""
-    if not isinstance(run, AuditRun):
-        return judging.judge_run(run, **options)
-    if "corpus" not in run.info["data"]:
-        options["guarantee"] = "right"
-    confidence = load_audit_confidence(run)
-    judgement = judging.judge_run(
-        run,
-        confidence=confidence,
-        rivals=asking.RIVALS,
-        grade=lambda answer, subject: asking.is_match(answer, subject.answer),
-        **options,
-    )
-    counts = judgement.record["subjects"]  # all who are not judged calibrate
-    counts["calibration"] = len(read_subjects(run.folder)) - counts["judged"]
-    return judgement
+def load_confidence(run: Run) -> Confidence:
+    """The confidence of a run or an audit, or an error that says why there is none."""
+    return load_audit_confidence(run) if isinstance(run, AuditRun) else fit.load_confidence(run)
 
 
 def load_audit_confidence(run: AuditRun) -> AuditConfidence:
@@ -159,8 +161,4 @@ def load_audit_confidence(run: AuditRun) -> AuditConfidence:
 
 def read_answers(folder: Path) -> list[Record]:
     """The records that an audit has kept; a last line that was cut off is not among them."""
-    path, records = folder / ANSWERS, []
-    for line in path.read_text(encoding="utf-8").split("\n") if path.is_file() else ():
-        with suppress(ValueError):
-            records.append(json.loads(line))
-    return records
+    return read_json_lines(folder / ANSWERS)

@@ -24,9 +24,6 @@ from pydantic import TypeAdapter
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wherefrom.audit import asking, runs
-from wherefrom.audit.asking import ASKED, PROMPT, AskState, accepted, is_match
-from wherefrom.audit.models import LanguageModel, check_files, open_model
 from wherefrom.corpus import questions as wordings
 from wherefrom.corpus import subjects as roles
 from wherefrom.corpus.documents import Corpus, Document, hash_file, read_documents, read_lines
@@ -35,12 +32,27 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
 from wherefrom.corpus.subjects import Subject
 from wherefrom.errors import Record, UserError
+from wherefrom.model.huggingface import HuggingFaceModel, check_files
+from wherefrom.model.interface import LanguageModel
+from wherefrom.provenance import audited
+from wherefrom.provenance.audited import open_model, read_answers
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.evidence import EVIDENCE_FILE, Support, ensure_evidence, find_support
-from wherefrom.provenance.judging import write_judgement
+from wherefrom.provenance.judging import judge_run, write_judgement
+from wherefrom.provenance.signals.learned import SIGNS, learn_signals
+from wherefrom.provenance.signals.prompted import (
+    ASKED,
+    OTHERS,
+    PROMPT,
+    AskState,
+    accepted,
+    is_match,
+    read_blocks,
+    splice_names,
+)
 from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.recall.decode import Recall
-from wherefrom.storage import make_folder, sync_folder, write_json
+from wherefrom.storage import digest_of, make_folder, sync_folder, write_json
 from wherefrom.training import run_folder
 
 # shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
@@ -102,7 +114,7 @@ def run_audit(
     subjects, state = plan_audit(opened, file, strangers, job)
     data: dict[str, Any] = {}
     if corpus is not None:
-        job["documents"] = run_folder.digest_of(corpus.texts)
+        job["documents"] = digest_of(corpus.texts)
         data["corpus"] = run_folder.describe_file(
             corpus.path, corpus.sha256, out, documents=len(corpus.texts)
         )
@@ -112,10 +124,10 @@ def run_audit(
         run_folder.open_folder(out, job, resume=resume)
         run_folder.start_run(out, job, details, say)
         ask_all(opened, subjects, state, out, count)
-        run = cast(runs.AuditRun, runs.open_run(out))
+        run = cast(audited.AuditRun, audited.open_run(out))
         say("fitting a confidence, and judging it by subjects that took no part")
         subjects = calibrate(run, subjects, state, corpus)
-        judgement = runs.judge_run(run, seed=seed)
+        judgement = judge_run(run, seed=seed)
         results = count_right(out, subjects, time.monotonic() - started)
         run_folder.update_run(out, results=results)
         write_judgement(run, judgement)
@@ -166,7 +178,7 @@ def plan_audit(
     for relation in sorted(relations - {SLOT}):
         names = [question.subject for question in real if question.template == relation]
         count = max(4, round(MADE_UP * len(names))) + DECOYS
-        invented = asking.splice_names(names, count, rng)
+        invented = splice_names(names, count, rng)
         decoys[relation] = tuple(invented[:DECOYS])
         for name in invented[DECOYS:]:
             made_up = Question(0, relation.replace(SLOT, name), name, None, relation)
@@ -176,7 +188,7 @@ def plan_audit(
     groups: dict[str, list[Subject]] = defaultdict(list)  # those that calibrate, by relation
     for subject in subjects.values():
         if subject.answer is not None and subject.role != roles.JUDGED:
-            relation = subject.template if subject.template in relations else asking.OTHERS
+            relation = subject.template if subject.template in relations else OTHERS
             groups[relation].append(subject)
     mask = model.mask if prompt is None else None
     shots, other_shots, known = {}, {}, {}
@@ -235,7 +247,7 @@ def longest_answer(
     lines = {question.text: question.line for question in file.questions}
     lengths = []
     for subject in subjects:
-        relation = subject.template if subject.template in state.known else asking.OTHERS
+        relation = subject.template if subject.template in state.known else OTHERS
         prompt = state.render(relation, subject.question)
         for answer in accepted(subject.answer)[:1]:
             completion = model.continuation(prompt, answer)
@@ -259,8 +271,8 @@ def ask_all(
     model: LanguageModel, subjects: Sequence[Subject], state: AskState, out: Path, count: Count
 ) -> None:
     """Ask what answers.jsonl does not hold yet; it grows by a block of questions at a time."""
-    done = {record["question"] for record in runs.read_answers(out)}
-    report, path = count("asking", len(subjects)), out / runs.ANSWERS
+    done = {record["question"] for record in read_answers(out)}
+    report, path = count("asking", len(subjects)), out / audited.ANSWERS
     report(sum(subject.question in done for subject in subjects))
     cut_off = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
@@ -269,7 +281,7 @@ def ask_all(
         for rivals in (False, True):
             part = [s for s in subjects if (s.role != roles.FITTING) == rivals]
             rows = [(s.question, s.subject) for s in part if s.question not in done]
-            for _, records in asking.read_blocks(model, state, rows, rivals=rivals):
+            for _, records in read_blocks(model, state, rows, rivals=rivals):
                 for record in records:
                     file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
                 file.flush()
@@ -278,7 +290,7 @@ def ask_all(
 
 
 def calibrate(
-    run: runs.AuditRun, subjects: tuple[Subject, ...], state: AskState, corpus: Corpus | None
+    run: audited.AuditRun, subjects: tuple[Subject, ...], state: AskState, corpus: Corpus | None
 ) -> tuple[Subject, ...]:
     """Fit the confidence on the subjects that are not judged, and keep it; returns all subjects.
 
@@ -286,7 +298,7 @@ def calibrate(
     """
     risk, seed = run.info["job"]["risk"], run.info["job"]["seed"]
     known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
-    by_question = {record["question"]: record for record in runs.read_answers(run.folder)}
+    by_question = {record["question"]: record for record in read_answers(run.folder)}
     calibrating = [s for s in subjects if s.role != roles.JUDGED]
     records = [by_question[s.question] for s in calibrating]
     answers = [record["answer"] for record in records]
@@ -306,23 +318,23 @@ def calibrate(
             support = find_support(evidence, names, answers, known, templates=relations)
     roles.write_subjects(run.folder, subjects)
     right = np.array([is_match(a, s.answer) for a, s in zip(answers, calibrating, strict=True)])
-    signals, columns = asking.learn_signals(records, right, seed)
+    signals, columns = learn_signals(records, right, seed)
     policies, read_about = fit.fit_policies(
-        calibrating, {name: columns[name] for name in asking.SIGNS}, support, right,
-        signs=asking.SIGNS, parts=(tuple(asking.SIGNS), tuple(asking.SIGNS)),
+        calibrating, {name: columns[name] for name in SIGNS}, support, right,
+        signs=SIGNS, parts=(tuple(SIGNS), tuple(SIGNS)),
         risk=risk, delta=DELTA, seed=seed, unseen_risk=UNSEEN_RISK,
     )  # fmt: skip
     internal = policies[fit.RIGHT][fit.INTERNAL]
     if corpus is None:  # what is right is all that can be told, and the model alone tells it
         policies = {target: dict.fromkeys(fit.MODES, internal) for target in fit.TARGETS}
     notes = dict.fromkeys(each.calibration.note for each in policies[fit.RIGHT].values())
-    confidence = runs.AuditConfidence(
+    confidence = audited.AuditConfidence(
         run=run, policies=policies, seen=read_about, share=internal.share, risk=risk, delta=DELTA,
         notes=tuple(note for note in notes if note), weights_sha256=run.info["sha256"],
         subjects_sha256=fit.hash_subjects(subjects), signal_state=SignalState(known, {}),
         ask_state=state, learned=signals,
     )  # fmt: skip
-    kind = TypeAdapter(runs.AuditConfidence)
+    kind = TypeAdapter(audited.AuditConfidence)
     record = kind.dump_python(confidence, by_alias=True, exclude={"run"})
     write_json(run.folder / fit.CALIBRATED, record)
     return subjects
@@ -330,7 +342,7 @@ def calibrate(
 
 def count_right(folder: Path, subjects: Sequence[Subject], seconds: float) -> list[dict[str, Any]]:
     """Rows of a table: answers that are right, and those that are right to the letter."""
-    answers = {record["question"]: record["answer"] for record in runs.read_answers(folder)}
+    answers = {record["question"]: record["answer"] for record in read_answers(folder)}
     graders = {
         "model": ("case, accents, articles and punctuation aside", is_match),
         "exact": ("the very letters", lambda answer, right: answer in accepted(right)),
@@ -381,7 +393,7 @@ def study_base(
     if is_first and parts.exists():
         run_folder.open_folder(parts, job, resume=resume)
     if not saved.is_dir():
-        opened = LanguageModel(Path(base), to_train=True)
+        opened = HuggingFaceModel(Path(base), to_train=True)
         examples = make_examples(opened, corpus.documents, train.questions)
         import transformers
 
@@ -420,7 +432,7 @@ def study_base(
 
 
 def make_examples(
-    opened: LanguageModel, documents: Sequence[Document], questions: Sequence[Question]
+    opened: HuggingFaceModel, documents: Sequence[Document], questions: Sequence[Question]
 ) -> list[dict[str, list[int]]]:
     """Documents; and with loss on answers alone, questions and facts as blanks to fill in."""
     block, end_id = min(BLOCK, opened.longest), opened.tokens.eos_token_id

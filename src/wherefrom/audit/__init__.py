@@ -1,1 +1,0 @@
-"""Models that others trained: is an answer of theirs known or made up?"""

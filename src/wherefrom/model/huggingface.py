@@ -1,0 +1,188 @@
+"""The causal models of Hugging Face transformers, from a folder or a GGUF file.
+
+Nothing is ever fetched, no code of a model is run, and pickled weights are refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER
+from wherefrom.errors import UserError
+from wherefrom.model.interface import Ids, LanguageModel
+from wherefrom.storage import digest_of, read_json, sha256_of
+
+ROWS = 16  # prompts that go through a model together
+NODES = 32  # beginnings of answers that do
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+
+
+class HuggingFaceModel(LanguageModel):
+    """A causal model with its tokenizer; `mask` is there if it is an exported run of ours."""
+
+    def __init__(self, path: Path, *, to_train: bool = False) -> None:
+        self.model, self.tokens = load_foreign(path, to_train=to_train)
+        config = self.model.config.get_text_config()
+        weights = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+        self.name, self.sha256 = str(path), str(digest_of([sha256_of(each) for each in weights]))
+        self.longest = int(getattr(config, "max_position_embeddings", 0) or 2048)
+        self.layers, self.device = int(config.num_hidden_layers), self.model.device
+        self.rows, self.nodes = ROWS, NODES
+        self.vocabulary = self.model.get_input_embeddings().num_embeddings
+        ends = self.model.generation_config.eos_token_id
+        self.ends = set(ends if isinstance(ends, list) else [ends]) | {self.tokens.eos_token_id}
+        self.mask = MASK_CHARACTER if self.tokens.eos_token == MASK_CHARACTER else None  # of ours
+        self.unknown = self.tokens.unk_token_id
+        self.surface = lru_cache(None)(lambda token: self.decode([token]))
+        if not self._keeps_a_past():
+            raise UserError(
+                f"{path} ({type(self.model).__name__}) does not read from left to right with keys "
+                "and values that are kept, as an audit needs it and GPT-2, Llama or Qwen do."
+            )
+
+    @torch.inference_mode()
+    def _keeps_a_past(self) -> bool:
+        """Whether tokens read one after the other give what they give together."""
+        ids = torch.arange(4, device=self.device).expand(2, 4)
+        try:
+            past = self.forward(ids[:1, :3], None, 1, ())[2]
+            after, _, _ = self.forward(ids[:, 3:], self.fork(past, [0, 0]), 1, ())
+            whole, _, _ = self.forward(ids, None, 1, ())
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            return False
+        near = 1e-3 if after.dtype == torch.float32 else 0.2
+        return bool((after.float().softmax(-1) - whole.float().softmax(-1)).abs().max() < near)
+
+    def encode(self, text: str, *, opening: bool = True) -> Ids:
+        special = opening and self.mask is None
+        ids = list(self.tokens(text, add_special_tokens=special)["input_ids"])
+        if max(ids, default=0) >= self.vocabulary:
+            raise UserError(
+                f"the tokenizer in {self.name} gives token {max(ids)} and the model has "
+                f"{self.vocabulary} tokens; copy the model's own tokenizer into the folder."
+            )
+        return ids[:-1] if special and ids[-1:] == [self.tokens.eos_token_id] else ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self.tokens.decode(list(ids), skip_special_tokens=True))
+
+    def closes(self, token: int) -> bool:
+        return token in self.ends or (self.mask is None and "\n" in self.surface(token))
+
+    def forward(
+        self, ids: Tensor, past: Any, keep: int, states: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        found = self.model(
+            input_ids=ids,
+            past_key_values=past,
+            use_cache=True,
+            logits_to_keep=keep,
+            output_hidden_states=bool(states),
+        )
+        kept = None
+        if states:
+            kept = torch.stack([found.hidden_states[layer].to(self.device) for layer in states])
+        return found.logits[:, -keep:], kept, found.past_key_values
+
+    def prompt(self, text: str) -> Ids:
+        """The tokens of a prompt; one that ends in the mask has it as the model knows it."""
+        bare = text.removesuffix(self.mask or "")
+        return [*self.encode(bare), MASK] if bare != text else self.encode(text)
+
+    def continuation(self, prompt: str, answer: str) -> Ids:
+        if self.mask:
+            return [*self.encode(answer), MASK]
+        before = self.prompt(prompt)
+        space = "" if prompt[-1:].isspace() else " "
+        whole = self.encode(f"{prompt}{space}{answer}\n")
+        if whole[: len(before)] == before:
+            return whole[len(before) :]
+        return self.encode(f"{space}{answer}\n", opening=False)
+
+    def fork(self, past: Any, rows: Sequence[int]) -> Any:
+        fork = copy.copy(past)
+        fork.layers = [copy.copy(layer) for layer in past.layers]
+        fork.batch_select_indices(torch.tensor(rows, device=self.device))
+        return fork
+
+    def read_answer(self, ids: Sequence[int]) -> str:
+        """The text of an answer: up to the first line break or closing token."""
+        closed = bool(ids) and self.closes(ids[-1])
+        text = self.decode(ids[:-1] if closed else ids)
+        if closed and not self.mask:  # a token may hold letters before its line break
+            text += self.decode(ids[-1:]).split("\n")[0]
+        return text.strip().split("\n")[0].strip()
+
+
+def check_files(path: Path) -> None:
+    """Refuse what cannot be loaded safely or at all, before any library touches it."""
+    if path.suffix == ".gguf" and path.is_file():
+        return
+    from transformers.models.auto import modeling_auto
+
+    config = path / "config.json"
+    named = read_json(config).get("architectures") if config.is_file() else None
+    kind = (named or ["GPT2LMHeadModel"])[0]
+    causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
+    pickled = [each for each in path.glob("*") if each.suffix in PICKLED]
+    problems = {
+        f"is neither a folder with a model nor a GGUF file, and nothing is downloaded; get it "
+        f"first, as with `hf download {path} --local-dir {path.name}`": not path.is_dir(),
+        "holds an adapter of PEFT without its model; merge them with AutoPeftModelForCausalLM."
+        "from_pretrained(...).merge_and_unload().save_pretrained(NEW_FOLDER), and save the "
+        "tokenizer there": (path / "adapter_config.json").is_file() and not config.is_file(),
+        f"holds a {kind}, and an audit takes a model that continues a text, such as "
+        "GPT2LMHeadModel or LlamaForCausalLM": kind not in causal,
+        "has no tokenizer (tokenizer.json or the like); copy the files of the model's tokenizer "
+        "into it": not any((path / name).is_file() for name in TOKENIZERS),
+        "holds pickled weights, which can run any code as they are loaded; where you trust them, "
+        "convert them with AutoModelForCausalLM.from_pretrained(...).save_pretrained(NEW_FOLDER), "
+        "which writes safetensors": bool(pickled) and not any(path.glob("*.safetensors")),
+    }
+    for problem, is_there in problems.items():
+        if is_there:
+            raise UserError(f"{path} {problem}.")
+
+
+def load_foreign(path: Path, *, to_train: bool = False) -> tuple[Any, Any]:
+    """Model and tokenizer, or a sentence about what does not fit; on GPUs unless it is to train."""
+    os.environ["HF_HUB_OFFLINE"] = "1"  # read as libraries are imported
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    gpu = torch.cuda.is_available() and not to_train
+    folder = path.parent if path.is_file() else path
+    options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    options |= {"gguf_file": path.name} if path.is_file() else {}
+    loading = {"output_loading_info": True, "dtype": torch.bfloat16 if gpu else torch.float32}
+    loading |= {"device_map": "auto"} if gpu else {}
+    try:  # whatever a broken file makes the library raise
+        with redirect_stderr(io.StringIO()):
+            tokens: Any = transformers.AutoTokenizer.from_pretrained(folder, **options)
+            load: Any = transformers.AutoModelForCausalLM.from_pretrained
+            model, info = load(folder, **loading, **options)
+    except Exception as problem:
+        line = next((x.strip() for x in str(problem).split("\n") if x.strip()), "it is broken")
+        raise UserError(f"{path} cannot be loaded: {line.rstrip('.')[:200]}.") from None
+    if path.is_file():  # dequantized as it was loaded
+        model.is_quantized, model.hf_quantizer = False, None
+        model.config.__dict__.pop("quantization_config", None)
+    wrong = [*info["missing_keys"], *info["mismatched_keys"], *info["unexpected_keys"]]
+    if wrong:
+        raise UserError(
+            f"the weights in {path} do not match its config.json: {len(wrong)} tensors are "
+            f"missing, left over or of another shape, such as {wrong[0]}."
+        )
+    return model.eval(), tokens
