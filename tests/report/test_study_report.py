@@ -62,7 +62,7 @@ def test_recall_stands_beside_the_baselines_and_by_documents_and_answers(report)
     assert column(found, "who answers") == ["majority", "questions only", "model"]
     assert column(found, "correct") == [5, 7, 81]
     assert found["figure"]["data"][0]["x"] == [0.05, 0.07, 0.81]
-    assert "Yes: with pretraining it answers 81 of 100 (81.0 %)" in found["sentence"]
+    assert "Yes: with the text it answers 81 of 100 (81.0 %)" in found["sentence"]
     assert "5.0 % for always answering Rome (+76.0 points)" in found["sentence"]
     found = section(report, "documents")
     assert column(found, "documents") == ["0", "1", "2"]
