@@ -32,7 +32,8 @@ def forecast(folder, recipe, *, kind="pretrain", step_seconds=0.5, spent=2.5, **
     recipe_phase = make_phase(mixture=READING, **{**nothing, **recipe})
     phase = recipe_phase.model_copy(update={**nothing, **budget})
     job = make_job(folder, [phase])
-    job = replace(job, record={**job.record, "kind": kind}, recipe_phases=[recipe_phase])
+    record = job.record.model_copy(update={"kind": kind})
+    job = replace(job, record=record, recipe_phases=[recipe_phase])
     state = TrainingState(step=5, seconds=spent)
     return describe_budget(job, stream_for(phase, training_data(), [3, 0]), state, step_seconds)
 

@@ -21,7 +21,13 @@ from wherefrom.provenance.confidence.fit import CALIBRATED
 from wherefrom.provenance.evidence import open_run_evidence
 from wherefrom.provenance.verdicts import AskedRun, AskOptions, Verdict
 from wherefrom.provenance.wording import NO_CALIBRATION, NO_TEXT, shorten
-from wherefrom.training.run_folder import Run, find_source, read_learned_questions
+from wherefrom.training.record import read_record
+from wherefrom.training.run_folder import (
+    Run,
+    describe_changes,
+    find_source,
+    read_learned_questions,
+)
 
 MOST_ROWS = 100_000  # questions that can be asked at once
 MARKS = "?!.,;:…？！。؟"  # the end of a question may have any of them or none
@@ -237,7 +243,7 @@ class Asker(AskedRun, AbstractContextManager["Asker"]):
         """
         if self.evidence is None:
             return ""
-        forms = list(base_forms(fold_words(name), self.run.info.get("endings") or ()))
+        forms = list(base_forms(fold_words(name), self.run.record.endings))
         known = self.evidence.spell([name, *(" ".join(form) for form in forms[1:])])
         return next((known[form] for form in forms if form in known), "")
 
@@ -263,10 +269,13 @@ def open_asker(
     if isinstance(source, Asker):
         return source
     run = open_run(source)
-    is_calibrated = isinstance(run, AuditRun) or (run.folder / CALIBRATED).exists()
+    is_calibrated = isinstance(run, AuditRun) or CALIBRATED in read_record(run.folder).files
     confidence = load_confidence(run) if is_calibrated else None
     evidence = open_run_evidence(run, say=say)
     notes = [] if evidence is not None else [NO_TEXT]
+    for change in describe_changes(run):
+        notes.append(change)
+        say(change)
     if confidence is not None:
         known = confidence.signal_state.known_answers
         return Asker(run, evidence, confidence, known, tuple(notes))

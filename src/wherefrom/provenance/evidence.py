@@ -35,9 +35,11 @@ from wherefrom.corpus.folding import (
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
 from wherefrom.storage import sync_folder
+from wherefrom.training.record import check_file, update_run
 from wherefrom.training.run_folder import (
     Run,
     find_source,
+    is_run,
     read_learned_documents,
     read_learned_questions,
 )
@@ -314,11 +316,12 @@ def open_run_evidence(run: Run, *, say: Callable[[str], None] = lambda _: None) 
     problems = []
     for folder in dict.fromkeys((run.folder, source.folder)):
         try:
-            evidence = Evidence(folder / EVIDENCE_FILE, corpus_sha256=source.record["sha256"])
+            path = check_file(folder, EVIDENCE_FILE)
+            evidence = Evidence(path, corpus_sha256=source.record.sha256)
         except UserError as problem:
             problems.append(str(problem).rstrip("."))
             continue
-        if evidence.documents == source.record.get("documents"):
+        if evidence.documents == source.record.documents:
             return evidence
         evidence.close()
         problems.append(f"the evidence {evidence.path} holds other documents than the run read")
@@ -326,7 +329,7 @@ def open_run_evidence(run: Run, *, say: Callable[[str], None] = lambda _: None) 
         corpus = read_learned_documents(source)
     except UserError as missing:
         raise UserError(f"{problems[0]}; it cannot be built again, since {missing}") from None
-    say(f"building the index of the documents again from {corpus.path}")
+    say(f"{problems[0]}; building it again from {corpus.path}")
     learned = find_source(run, "questions")
     questions: Sequence[Question] = ()
     try:
@@ -343,7 +346,10 @@ def ensure_evidence(
 
     questions: those that were learned; they teach how to read the text for each relation.
     """
+    folder, name = Path(path).parent, Path(path).name
     try:
+        if is_run(folder):
+            check_file(folder, name)
         evidence = Evidence(path, corpus_sha256=corpus.sha256)
         hashes = {name: digest for name, digest in _hashes(corpus, questions).items() if digest}
         if hashes.items() <= evidence.meta.items():
@@ -352,6 +358,8 @@ def ensure_evidence(
     except UserError:
         pass  # missing, broken or of another corpus: a new one replaces it
     build_evidence(corpus, path, questions)
+    if is_run(folder):
+        update_run(folder, wrote=(name,))
     return Evidence(path, corpus_sha256=corpus.sha256)
 
 

@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, Subject, read_subjects
+from wherefrom.corpus.subjects import (
+    CALIBRATION,
+    FITTING,
+    JUDGED,
+    SUBJECTS_FILE,
+    Subject,
+    read_subjects,
+)
 from wherefrom.errors import UserError, checked
 from wherefrom.provenance import metrics
 from wherefrom.provenance.audited import AuditRun, load_confidence
@@ -34,8 +41,9 @@ from wherefrom.provenance.verdicts import (
     Verdict,
 )
 from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
-from wherefrom.storage import write_json, write_whole
-from wherefrom.training.run_folder import Run, update_run
+from wherefrom.storage import format_json
+from wherefrom.training.record import check_file, keep_files
+from wherefrom.training.run_folder import Run
 
 PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
 VERDICTS = (STATED, MISREMEMBERED, GUESSED, MADE_UP)
@@ -123,6 +131,7 @@ def judge_run(
     confidence = load_confidence(run)
     rivals, grade = confidence.rivals, confidence.grade
     guarantee = "right" if opened is None else guarantee
+    check_file(run.folder, SUBJECTS_FILE)
     subjects = read_subjects(run.folder)
     to_judge = [subject for subject in subjects if subject.role == JUDGED]
     calibrating = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
@@ -163,7 +172,7 @@ def judge_run(
 
     relations = dict.fromkeys(subject.template for subject in judged)
     record: dict[str, Any] = {
-        "weights_sha256": run.info["sha256"],
+        "weights_sha256": run.record.sha256,
         "subjects": {
             "judged": len(judged),
             "seen": sum(subject.seen for subject in judged),
@@ -229,9 +238,8 @@ def ask_subjects(
 def write_judgement(run: Run, judgement: Judgement) -> None:
     """Every subject, every number, and the numbers without the curves in run.json."""
     lines = (json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in judgement.subjects)
-    write_whole(run.folder / PEOPLE_FILE, "".join(lines))
-    write_json(run.folder / NUMBERS_FILE, judgement.record)
-    update_run(run.folder, judgement=judgement.summary())
+    files = {PEOPLE_FILE: "".join(lines), NUMBERS_FILE: format_json(judgement.record)}
+    keep_files(run.folder, files, judgement=judgement.summary())
 
 
 def require_evidence(run: Run) -> Evidence:

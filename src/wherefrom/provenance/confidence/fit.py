@@ -42,7 +42,8 @@ from wherefrom.provenance.signals.reader import (
     SignalReader,
     SignalState,
 )
-from wherefrom.storage import read_json, write_json
+from wherefrom.storage import format_json, read_json
+from wherefrom.training.record import check_file, keep_files, read_record
 from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
@@ -222,7 +223,7 @@ def fit_confidence(
         risk=RISK,
         delta=DELTA,
         notes=tuple(dict.fromkeys([*notes, *remarks])),
-        weights_sha256=str(run.info["sha256"]),
+        weights_sha256=run.record.sha256,
         subjects_sha256=hash_subjects(asked),
         signal_state=reader.state,
     )
@@ -392,23 +393,23 @@ def hash_subjects(subjects: Sequence[Subject]) -> str:
 def save_confidence(folder: Path, confidence: Confidence) -> None:
     """calibration.json in the run folder: numbers and sentences, no code."""
     record = TypeAdapter(Confidence).dump_python(confidence, by_alias=True, exclude={"run"})
-    write_json(folder / CALIBRATED, {"version": VERSION, **record})
+    keep_files(folder, {CALIBRATED: format_json({"version": VERSION, **record})})
 
 
 def load_confidence(run: Run) -> Confidence:
     """The confidence of a run, or a UserError that says why there is none."""
     path = run.folder / CALIBRATED
-    if not path.is_file():
+    if not path.is_file() and CALIBRATED not in read_record(run.folder).files:
         raise UserError(
             f"{run.folder} holds no {CALIBRATED}: it was not made by `wherefrom study` with "
             "subjects set aside, or is not finished; make it so, or repeat its command with "
             "--resume."
         )
-    record = read_json(path)
+    record = read_json(check_file(run.folder, CALIBRATED), dict)
     again = "repeat the study's command with --resume, which fits it again"
-    if not isinstance(record, dict) or record.get("version") != VERSION:
+    if record.get("version") != VERSION:
         raise UserError(f"{path} is not a calibration of this version; {again}.")
-    if record.get("weights_sha256") != run.info.get("sha256"):
+    if record.get("weights_sha256") != run.record.sha256:
         raise UserError(f"{path} was fitted for other weights than the run has; {again}.")
     try:
         return TypeAdapter(Confidence).validate_python({**record, "run": run})
