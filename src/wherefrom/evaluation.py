@@ -16,7 +16,7 @@ import numpy as np
 from wherefrom.corpus.documents import Corpus
 from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import QuestionSet
-from wherefrom.corpus.subjects import Split, split_dev
+from wherefrom.corpus.split import Split, split_dev
 from wherefrom.errors import UserError
 from wherefrom.recall.decode import Answer, Recall, answer_all, score
 from wherefrom.storage import make_folder, read_json

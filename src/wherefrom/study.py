@@ -24,7 +24,7 @@ from wherefrom.corpus.facts import RelationReading, read_relations
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.formats import check_files, convert, describe_readings
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
-from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
+from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge

@@ -215,7 +215,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
 
     The result replaces the study's own judgement in RUN.
     """
-    from wherefrom.corpus.subjects import FITTING, read_subjects
+    from wherefrom.corpus.split import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft
     from wherefrom.provenance.judging import judge_run, write_judgement
     from wherefrom.report.study_report import make_report

@@ -49,7 +49,7 @@ def _open_tracer(folder: Path) -> Tracer:
 
 def describe_run(folder: Path) -> Record:
     """What the page shows of a run before a question is asked."""
-    from wherefrom.corpus.subjects import read_subjects
+    from wherefrom.corpus.split import read_subjects
     from wherefrom.training.run_folder import AUDIT
 
     asker = _open_run(folder)
