@@ -105,7 +105,7 @@ def read_questions(
             )
     path, lines = Path(path), list(read_lines(path, "questions"))
     check_form(path, lines)
-    rows = _read_rows(path, lines)
+    rows = split_rows(path, lines)
     texts, endings = [row[0] for row in rows], list(endings)
     if len(rows[0]) == len(COLUMNS):
         # "de" stands twice in "Which language has the code de?": other rows show which is meant
@@ -137,7 +137,7 @@ def read_questions(
     return QuestionSet(path, hash_file(path), relations, tuple(questions), tuple(endings))
 
 
-def _read_rows(path: Path, lines: Sequence[tuple[int, str]]) -> list[list[str]]:
+def split_rows(path: Path, lines: Sequence[tuple[int, str]]) -> list[list[str]]:
     """The cells of each line; all rows have the same columns, and none is empty or too long."""
     rows = [[cell.strip() for cell in line.split("\t")] for _, line in lines]
     for (number, _), row in zip(lines, rows, strict=True):

@@ -277,7 +277,8 @@ class Tracer:
         verdict, subject = None, find_subject_in(self.run.templates, question) or ""
         try:
             with open_asker(self.run) as asker:
-                question, subject = asker.understand(question)  # in the run's own wording
+                understood = asker.understand(question)
+                question, subject = understood.text, understood.subject
                 verdict = asker.ask(question)
         except UserError as problem:
             self._say(f"The answer is not looked up: {problem}")
