@@ -660,7 +660,7 @@ def contradicts_synthesizer(drawn, result):
         tuple(range(12)),
         tuple(range(37)),
     ]
-    beta = 1e200 if result.verdict == "proved" else 1e5
+    beta = 1e200 if result.verdict == "proved" else 1e8
     if "limit of large beta" in result.because:
         beta = 1e80
     drawn_zeros = set().union(*map(zeros, drawn.parts.values()))
@@ -940,7 +940,7 @@ def comparison_is_true(drawn, n):
 
 def contradicts_variance(drawn, result):
     with mpmath.workdps(VARIANCE_DIGITS):
-        truths = {n: comparison_is_true(drawn, n) for n in (3, 4, 5, 12)}
+        truths = {n: comparison_is_true(drawn, n) for n in (3, 4, 5, 12, 13, 40)}
     if result.passed and False in truths.values():
         return f"it is false at n = {next(n for n in truths if truths[n] is False)}"
     if result.verdict == "refuted" and all(truths.values()):
