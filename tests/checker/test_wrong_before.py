@@ -164,3 +164,9 @@ def test_a_root_without_a_value_is_the_counterexample(root):
     result = check("average", f"q=(beta+{root})*k_a+beta*k_b")
     assert result.verdict == "refuted"
     assert "no value" in result.because
+
+
+def test_a_sign_that_changes_at_a_large_n_ends_in_time():
+    assert verdict("variance", "(n-1e12)*var_c+var_one = 2*var_one+0*var_c") != "proved"
+    assert verdict("variance", "(n-1e12)*var_one > 0") == "refuted"
+    assert verdict("variance", "(n-12000000)*var_c < (n-12000000)*var_one*4") != "proved"
