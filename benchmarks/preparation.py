@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from wherefrom.corpus.facts import read_relations
-from wherefrom.corpus.subjects import split_subjects
+from wherefrom.corpus.split import split_subjects
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.study import StudyFiles, read_input
 from wherefrom.training.recipes import load_recipe

@@ -15,7 +15,7 @@ import wherefrom
 from wherefrom.corpus.documents import read_documents
 from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
+from wherefrom.corpus.split import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
 from wherefrom.provenance import after_training

@@ -221,6 +221,24 @@ class Evidence(AbstractContextManager["Evidence"]):
             for answer, probability, spans in rows
         ]
 
+    def sample_facts(self, template: str, most: int) -> list[tuple[str, str, int, int]]:
+        """Some facts of a relation: the answer, a text that states it, and its start and end."""
+        relation, *_ = self._relations.get(template, (0, False, ""))
+        query = (
+            "SELECT answer, spans, line, text FROM readings JOIN documents USING (name) "
+            "WHERE relation = ? AND probability >= ? LIMIT ?"
+        )
+        return [
+            (answer, text, start, end)
+            for answer, spans, line, text in self._fetch(query, relation, STATED, most)
+            for in_line, start, end in json.loads(spans)
+            if in_line == line
+        ]
+
+    def has_name_word(self, word: str) -> bool:
+        """Whether a folded word is part of the name of a subject."""
+        return bool(self._fetch("SELECT 1 FROM name_words WHERE word = ?", word))
+
     def is_of_kind(self, answer: str, template: str) -> bool:
         """Whether an answer is a number exactly if the relation's known answers are numbers.
 

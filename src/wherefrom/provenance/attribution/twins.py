@@ -23,11 +23,11 @@ from torch.nn import functional as F
 from wherefrom.corpus.documents import Corpus, Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
-from wherefrom.corpus.subjects import (
+from wherefrom.corpus.split import (
     DEV,
     JUDGED,
     SUBJECTS_FILE,
-    Subject,
+    HeldOutQuestion,
     find_named,
     read_subjects,
 )
@@ -72,7 +72,7 @@ TESTS: dict[str, Callable[[Record], bool]] = {
 }
 
 
-def draw_halves(learned: LearnedRun) -> tuple[list[list[Subject]], list[str]]:
+def draw_halves(learned: LearnedRun) -> tuple[list[list[HeldOutQuestion]], list[str]]:
     """The judged subjects that the run read about, in two random halves; and notes.
 
     A subject whom another subject's document names is in neither: the twin would read about it.
@@ -130,7 +130,9 @@ def cross_pretrain(
     return record
 
 
-def pair_answers(learned: LearnedRun, twin: Run, subjects: Sequence[Subject]) -> list[Record]:
+def pair_answers(
+    learned: LearnedRun, twin: Run, subjects: Sequence[HeldOutQuestion]
+) -> list[Record]:
     """What the run and a twin that did not read about the subjects say, each with its verdict."""
     left_out = set(twin.job.without)
     corpus = learned.corpus.select(lambda document: document.line not in left_out)
@@ -160,7 +162,7 @@ def rate_answers(
     learned: LearnedRun,
     model: Run,
     corpus: Corpus,
-    subjects: Sequence[Subject],
+    subjects: Sequence[HeldOutQuestion],
     answers: Sequence[str] | None = None,
 ) -> list[Record]:
     """A model's answers about the subjects, rated by the run's confidence and the corpus.
