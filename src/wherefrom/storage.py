@@ -45,7 +45,8 @@ def write_all(contents: Mapping[Path, Content]) -> None:
         ) from None
     finally:
         for temporary in written:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # it is not there, or nothing can be written at all
+                temporary.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -89,6 +89,7 @@ def study(
     if base is not None:
         study_other(base, files, out, as_json, options)
         return
+    say_if_new(out, options["resume"])
     with Progress() as progress:
         result = Study(out, files, **options).run_command(progress, progress.say)
     report = write_study_report(result.run.folder)
@@ -101,6 +102,14 @@ def study(
     for note in result.notes:
         click.echo(f"note: {note}")
     click.echo(f"run folder: {result.run.folder}")
+
+
+def say_if_new(out: Path, resume: bool) -> None:
+    """Say that --resume has nothing to go on with."""
+    from wherefrom.training.run_folder import is_run
+
+    if resume and not is_run(out) and not is_run(out / "twins" / "scratch"):
+        echo_err(f"there is no run in {out} yet: this starts a new training.")
 
 
 def write_study_report(folder: Path) -> dict[str, Any]:
@@ -200,6 +209,7 @@ def _train(job: TrainingJob, settings: Settings, as_json: bool) -> None:
     from wherefrom.training.forecast import describe_passes
     from wherefrom.training.loop import run_training
 
+    say_if_new(job.out, settings.resume)
     with Progress() as progress:
         record = run_training(job, settings, observe=progress, say=progress.say).record
     if as_json:

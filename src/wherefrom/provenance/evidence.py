@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -398,7 +398,8 @@ def build_evidence(corpus: Corpus, path: str | Path, questions: Sequence[Questio
             f"the evidence {path} cannot be written: {why}; what was there before is unchanged."
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it is not there, or nothing can be written at all
+            temporary.unlink()
 
 
 def _fill(database: sqlite3.Connection, corpus: Corpus, questions: Sequence[Question]) -> None:

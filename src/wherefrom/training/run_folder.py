@@ -120,7 +120,13 @@ def lock_run(folder: Path) -> Iterator[None]:
     if _locked.get(key) == thread:
         yield
         return
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:
+    try:
+        opened = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
+    except OSError as problem:
+        raise UserError(
+            f"{folder} cannot be written to: {problem.strerror}; choose another --out."
+        ) from None
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

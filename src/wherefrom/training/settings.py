@@ -90,7 +90,8 @@ class Settings(Runtime):
         if type(self.seed) is not int or not 0 <= self.seed <= LARGEST_SEED:
             raise UserError(f"--seed must be between 0 and {LARGEST_SEED}, not {self.seed}.")
         find_variant(self.variant or self.recipe.variant)
-        self.config(vocabulary=2**31 - 1)  # an impossible shape is refused before any work
+        # an impossible shape is refused before any work
+        check_memory(self.config(vocabulary=2**31 - 1))
 
     def config(self, vocabulary: int) -> ModelConfig:
         """The shape of a new model."""
@@ -194,6 +195,19 @@ class Settings(Runtime):
             repeated = (repeat(wording, 1 + len(texts) // 2) for wording in wordings)
             tokens = Tokenizer.of_bpe(chain(texts, *repeated), size)
         return tokens, description
+
+
+def check_memory(config: ModelConfig) -> None:
+    """Refuse a model whose layers alone cannot be trained in the memory of this machine."""
+    parameters = 12 * config.layers * config.width**2
+    needed = 16 * parameters  # weights, gradients and two moments, 4 bytes each
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise UserError(
+            f"a model of width {config.width:,} with {config.layers:,} layers has about "
+            f"{parameters:,} parameters, takes {needed / 1e9:,.0f} GB to train, and this machine "
+            f"has {memory / 1e9:,.0f} GB; choose a smaller --size."
+        )
 
 
 def vocabulary_for(texts: Sequence[str]) -> int:

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.questions import Question, find_subject_in
+from wherefrom.corpus.questions import SLOT, Question, find_subject_in
 from wherefrom.corpus.split import JUDGED, SUBJECTS_FILE, HeldOutQuestion, find_named, read_subjects
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.decoder import Decoder
@@ -47,7 +47,8 @@ from wherefrom.provenance.attribution.retraining import (
     recombine_names,
 )
 from wherefrom.provenance.names import draw_names
-from wherefrom.provenance.verdicts import add_trace
+from wherefrom.provenance.verdicts import Verdict, add_trace
+from wherefrom.provenance.wording import shorten
 from wherefrom.recall.decode import answer_all, guess_by_name
 from wherefrom.storage import format_json, write_whole
 from wherefrom.training.loop import Observer
@@ -279,14 +280,7 @@ class Tracer:
             raise UserError("trace takes a question, and an empty one came.")
         if not 1 <= top <= len(self.documents):
             raise UserError(f"--top must be between 1 and {len(self.documents)}, not {top}.")
-        verdict, subject = None, find_subject_in(self.run.templates, question) or ""
-        try:
-            with open_asker(self.run) as asker:
-                understood = asker.understand(question)
-                question, subject = understood.text, understood.subject
-                verdict = asker.ask(question)
-        except UserError as problem:
-            self._say(f"The answer is not looked up: {problem}")
+        question, subject, verdict = self._understand(question)
         own_answer = answer_all(self.run.model, self.run.tokens, [question])[0].text
         if answer not in (None, own_answer):
             verdict = None
@@ -332,6 +326,28 @@ class Tracer:
         if verdict is not None:
             record["verdict"] = add_trace(verdict, record).verdict
         return record
+
+    def _understand(self, typed: str) -> tuple[str, str, Verdict | None]:
+        """The question in the run's own words, its subject, and the verdict on the run's answer.
+
+        A UserError if it is neither a question that the run knows nor a name in its text.
+        """
+        try:
+            asker = open_asker(self.run)
+        except UserError as problem:
+            self._say(f"The answer is not looked up: {problem}")
+            return typed, find_subject_in(self.run.templates, typed) or "", None
+        with asker:
+            if not any(SLOT in template for template in self.run.templates):
+                return typed, "", None
+            name = asker.matcher.find_bare_name(typed)
+            if name and asker.evidence and not asker.evidence.count(name).naming:
+                raise UserError(
+                    f'"{shorten(typed)}" is neither a question nor a name in the text; ask as in '
+                    f'"{self.run.templates[0]}".'
+                )
+            understood = asker.understand(typed)
+            return understood.text, understood.subject, asker.ask(understood.text)
 
     def _retrain_without(
         self,
@@ -412,7 +428,10 @@ class Tracer:
             },
             "people": people,
         }
-        keep_files(self.run.folder, {LEANING: format_json(record)})
+        try:
+            keep_files(self.run.folder, {LEANING: format_json(record)})
+        except UserError as not_kept:
+            self._say(f"The run does not keep this: {not_kept}")
         return record
 
 
