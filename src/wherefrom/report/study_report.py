@@ -22,6 +22,7 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Un
 from markupsafe import Markup, escape
 
 from wherefrom.errors import UserError
+from wherefrom.provenance.signals.reader import TWIN_WEIGHTS
 from wherefrom.report import sections
 from wherefrom.report.figures import as_record
 from wherefrom.storage import read_json, read_json_lines, write_whole
@@ -63,7 +64,7 @@ class Records:
         # the name of the model if others trained it, or ""
         self.audited = run.model if run.kind == AUDIT else ""
         self.metrics = self._lines("metrics.jsonl")
-        self.scratch = self._lines("twins/scratch/metrics.jsonl")
+        self.scratch = self._lines("twins/scratch/metrics.jsonl") if self._has_own_twin() else []
         self.predictions = self._lines("predictions/dev.jsonl")
         self.subjects = self._lines("subjects.jsonl")
         self.calibration = self._record("calibration.json")
@@ -91,6 +92,19 @@ class Records:
             if what in run.sources:
                 source = SourceFile(what, folder, run, run.sources[what])
                 self.problems += filter(None, [source.describe_change()])
+
+    def _has_own_twin(self) -> bool:
+        """Whether the questions-only twin in the folder is the one that the run trained."""
+        twin, recorded = self.folder / "twins" / "scratch", self.run.files.get(TWIN_WEIGHTS)
+        if not is_run(twin):
+            return False
+        try:
+            if recorded in (None, read_record(twin).sha256):
+                return True
+            self.problems.append(f"{twin} is not the twin that the run trained, and is left out.")
+        except UserError as problem:
+            self.problems.append(f"What follows leaves out a file: {problem}")
+        return False
 
     def known_answers(self) -> set[str]:
         """The answers of the training questions, as the calibration has them."""
