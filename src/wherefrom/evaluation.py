@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.corpus.documents import Corpus
-from wherefrom.corpus.facts import read_relations
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.corpus.subjects import Split, split_dev
 from wherefrom.errors import UserError
@@ -48,7 +48,7 @@ class LearnedFrom:
     """The questions and documents that a run learned from, as far as they are still there."""
 
     questions: QuestionSet | None
-    corpus: Corpus | None
+    corpus: Database | None
     notes: tuple[str, ...]
 
 
@@ -212,12 +212,8 @@ def _answer_without_model(learned: LearnedFrom, asked: QuestionSet) -> dict[str,
     """The answers of the baselines and of the reader, as far as their sources are there."""
     if learned.questions is None:
         return {}
-    documents = learned.corpus.documents if learned.corpus else ()
-    readings = read_relations(documents, learned.questions.questions) if documents else ()
-    said = baseline_answers(learned.questions, asked, readings)
-    if not documents:
-        del said["reader"]
-    return said
+    database = learned.corpus and read_facts(learned.corpus, learned.questions.questions)
+    return baseline_answers(learned.questions, asked, database)
 
 
 def _make_rows(
