@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.facts import read_facts
-from wherefrom.corpus.subjects import split_subjects
+from wherefrom.corpus.split import split_subjects
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.study import StudyFiles, read_input
 from wherefrom.training.recipes import load_recipe

@@ -15,7 +15,7 @@ import wherefrom
 from wherefrom.corpus.database import Database, read_documents
 from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
+from wherefrom.corpus.split import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
 from wherefrom.provenance import after_training
@@ -270,7 +270,7 @@ class TestAfterTraining:
         info = read_json(run / "run.json")
         info.pop("judgement")
         write_json(run / "run.json", info)
-        for stage in ("write_subjects", "ensure_evidence", "judge_run"):
+        for stage in ("write_subjects", "fit_confidence", "judge_run"):
             with monkeypatch.context() as patch:
                 patch.setattr(after_training, stage, interrupt)
                 with pytest.raises(KeyboardInterrupt):

@@ -13,7 +13,7 @@ import pytest
 from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question, read_questions
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import retraining, twins
 from wherefrom.provenance.attribution.retraining import open_learned

@@ -25,13 +25,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.corpus import questions as wordings
-from wherefrom.corpus import subjects as roles
+from wherefrom.corpus import split as roles
 from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
 from wherefrom.corpus.documents import hash_file, read_lines
 from wherefrom.corpus.facts import informative_spans, read_facts
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
-from wherefrom.corpus.subjects import Subject
+from wherefrom.corpus.split import HeldOutQuestion
 from wherefrom.errors import Record, UserError
 from wherefrom.model.huggingface import HuggingFaceModel, check_files
 from wherefrom.model.interface import LanguageModel
@@ -163,7 +163,7 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
 
 def plan_audit(
     model: LanguageModel, file: QuestionSet, unseen: QuestionSet | None, job: Mapping[str, Any]
-) -> tuple[tuple[Subject, ...], AskState]:
+) -> tuple[tuple[HeldOutQuestion, ...], AskState]:
     """Who calibrates or is judged; examples, known answers and invented names of each relation.
 
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
@@ -186,7 +186,9 @@ def plan_audit(
             strangers.append((made_up, roles.INVENTED))
     existing = assign_roles([(question, roles.DEV) for question in real], rng)
     subjects = {s.question: s for s in (*assign_roles(strangers, rng), *existing)}
-    groups: dict[str, list[Subject]] = defaultdict(list)  # those that calibrate, by relation
+    groups: dict[str, list[HeldOutQuestion]] = defaultdict(
+        list
+    )  # those that calibrate, by relation
     for subject in subjects.values():
         if subject.answer is not None and subject.role != roles.JUDGED:
             relation = subject.template if subject.template in relations else OTHERS
@@ -220,7 +222,7 @@ def plan_audit(
 
 def assign_roles(
     rows: Sequence[tuple[Question, roles.Source]], rng: np.random.Generator
-) -> list[Subject]:
+) -> list[HeldOutQuestion]:
     """Draw who calibrates and who is judged; all questions about a subject have one role.
 
     The source of what exists is roles.DEV.
@@ -237,12 +239,12 @@ def assign_roles(
             source = roles.SET_ASIDE if exists else source
         answer = question.answer if exists else None
         about = (question.subject, question.text, answer, question.template)
-        subjects.append(Subject(role, exists, source, *about))
+        subjects.append(HeldOutQuestion(role, exists, source, *about))
     return subjects
 
 
 def longest_answer(
-    model: LanguageModel, subjects: Sequence[Subject], state: AskState, file: QuestionSet
+    model: LanguageModel, subjects: Sequence[HeldOutQuestion], state: AskState, file: QuestionSet
 ) -> int:
     """How many tokens an answer may have; an error where the context has no room for one."""
     lines = {question.text: question.line for question in file.questions}
@@ -269,7 +271,11 @@ def longest_answer(
 
 
 def ask_all(
-    model: LanguageModel, subjects: Sequence[Subject], state: AskState, out: Path, count: Count
+    model: LanguageModel,
+    subjects: Sequence[HeldOutQuestion],
+    state: AskState,
+    out: Path,
+    count: Count,
 ) -> None:
     """Ask what answers.jsonl does not hold yet; it grows by a block of questions at a time."""
     done = {record["question"] for record in read_answers(out)}
@@ -291,8 +297,11 @@ def ask_all(
 
 
 def calibrate(
-    run: audited.AuditRun, subjects: tuple[Subject, ...], state: AskState, corpus: Database | None
-) -> tuple[Subject, ...]:
+    run: audited.AuditRun,
+    subjects: tuple[HeldOutQuestion, ...],
+    state: AskState,
+    corpus: Database | None,
+) -> tuple[HeldOutQuestion, ...]:
     """Fit the confidence on the subjects that are not judged, and keep it; returns all subjects.
 
     With a text, who is named in it was seen; without one, whoever exists is taken for seen.
@@ -341,7 +350,9 @@ def calibrate(
     return subjects
 
 
-def count_right(folder: Path, subjects: Sequence[Subject], seconds: float) -> list[dict[str, Any]]:
+def count_right(
+    folder: Path, subjects: Sequence[HeldOutQuestion], seconds: float
+) -> list[dict[str, Any]]:
     """Rows of a table: answers that are right, and those that are right to the letter."""
     answers = {record["question"]: record["answer"] for record in read_answers(folder)}
     graders = {

@@ -16,8 +16,9 @@ from wherefrom.corpus.documents import as_table, read_lines
 from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.formats import check_files, convert, describe_facts
+from wherefrom.corpus.matching import match_documents, respell
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
-from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
+from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
@@ -84,13 +85,13 @@ class StudyInput:
     unseen: QuestionSet | None
     notes: tuple[str, ...]
     converted: bool = False  # the corpus had another format: its table is kept with the run
-    inflected: bool = False  # names in the questions were inflected: they are kept with the run
+    respelled: bool = False  # questions were respelled or reworded: they are kept with the run
 
     def write_converted(self) -> None:
         """Write the files that are kept with the run."""
         if self.converted:
             write_whole(self.corpus.source, as_table(self.corpus.documents))
-        if self.inflected:
+        if self.respelled:
             write_whole(self.train.path, self.train.to_tsv())
             write_whole(self.dev.path, self.dev.to_tsv())
 
@@ -132,10 +133,14 @@ def read_input(
     dev.require_answers()
     unseen = read_questions(files.unseen, known, **like_train) if files.unseen else None
     notes += check_files(corpus, train, dev)
-    inflected = bool(train.endings or dev.endings)
-    if inflected:
-        train, dev = train.kept_in(out / "train.tsv"), dev.kept_in(out / "dev.tsv")
-    return StudyInput(corpus, train, dev, unseen, tuple(notes), converted is not None, inflected)
+    matcher = match_documents(train, corpus)
+    spelled = [respell(file, matcher) for file in (train, dev)]
+    respelled = train.endings or dev.endings or spelled != [train, dev]
+    if respelled:
+        train, dev = spelled[0].kept_in(out / "train.tsv"), spelled[1].kept_in(out / "dev.tsv")
+    unseen = respell(unseen, matcher) if unseen else None
+    is_converted = converted is not None
+    return StudyInput(corpus, train, dev, unseen, tuple(notes), is_converted, bool(respelled))
 
 
 def _asked_subjects(files: StudyFiles, templates: Sequence[str]) -> set[str]:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wherefrom.corpus import database as module
-from wherefrom.corpus.database import Database, Fact, Relation, read_documents
+from wherefrom.corpus.database import AskedRelation, Database, Fact, read_documents
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError
@@ -82,7 +82,7 @@ def with_facts() -> Database:
     database = about(SUBJECTS)
     database.start_facts("q")
     for number, template in enumerate((BORN, "Home of {subject}?"), start=1):
-        database.add_relation(number, Relation(template, 9, 8, ("Ur",), kind="words"))
+        database.add_relation(number, AskedRelation(template, 9, 8, ("Ur",), kind="words"))
     rows = [(1, "Rome", 0.25, 0), (1, "Rome", 0.25, 3), (1, "Oslo", 0.1, 0), (3, "Bonn", 0.9, 4)]
     database.add_facts(Fact(1, who, what, p, doc, 0, 1) for who, what, p, doc in rows)
     return database

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wherefrom.corpus import examples
-from wherefrom.corpus.database import Database, Fact, Relation
+from wherefrom.corpus.database import AskedRelation, Database, Fact
 from wherefrom.corpus.documents import Document, find_subject
 from wherefrom.corpus.examples import (
     EncodedDocument,
@@ -229,7 +229,7 @@ def test_a_fact_with_a_particle_glued_to_it_is_answered_without_the_particle():
     text = "김민. 고향은 춘천이며 화가이다."
     document, tokens = Document(1, "김민", text), Tokenizer.of_bpe([text], 300)
     database = Database.of([document])
-    database.add_relation(1, Relation("home {subject}?", 1, 1, ()))
+    database.add_relation(1, AskedRelation("home {subject}?", 1, 1, ()))
     database.add_facts([Fact(1, 1, "춘천", 1.0, 0, text.index("춘천"), text.index("이며"))])
     (encoded,) = encode_documents(database, tokens)
     which = int(np.argmax(encoded.weights[0]))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from wherefrom.corpus import formats
-from wherefrom.corpus.database import Database, Fact, Relation, read_documents
+from wherefrom.corpus.database import AskedRelation, Database, Fact, read_documents
 from wherefrom.corpus.documents import Document, as_table, hash_table
 from wherefrom.corpus.formats import PASSAGE, check_files, cut_passages, describe_facts
 from wherefrom.corpus.questions import read_questions
@@ -238,8 +238,8 @@ def test_smaller_oddities_are_noted(tmp_path):
 def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
     database = Database.of([Document(1, "Ann", "Ann. Oslo, Rome, Bern or Ulm.")])
     missing = ("x", "y", "z", "w", "x", "x")
-    database.add_relation(1, Relation("Who is {subject}?", 20, 8, missing))
-    database.add_relation(2, Relation("Is {subject}?", 4, 4, ()))
+    database.add_relation(1, AskedRelation("Who is {subject}?", 20, 8, missing))
+    database.add_relation(2, AskedRelation("Is {subject}?", 4, 4, ()))
     database.add_facts(Fact(1, 1, a, 0.2, 0, 5, 9) for a in ("Oslo", "Rome", "Bern", "Ulm"))
     few, note = describe_facts(database, "train.tsv")
     assert 'fewer than 5 training questions are worded like "Is {subject}?"' in few
@@ -250,6 +250,6 @@ def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
     ):
         assert part in note
     silent = Database()
-    silent.add_relation(1, Relation("Is {subject}?", 2, 0, ("yes", "no")))
+    silent.add_relation(1, AskedRelation("Is {subject}?", 2, 0, ("yes", "no")))
     with pytest.raises(UserError, match=r"none of the 2 training answers .*yes, no"):
         describe_facts(silent, "train.tsv")

@@ -12,7 +12,7 @@ from wherefrom.corpus import batches
 from wherefrom.corpus.database import Database, read_documents
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import QuestionSet, read_questions
-from wherefrom.corpus.subjects import CALIBRATION, INVENTED, JUDGED, SET_ASIDE, Subject
+from wherefrom.corpus.split import CALIBRATION, INVENTED, JUDGED, SET_ASIDE, HeldOutQuestion
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.calibration import Calibration, Guarantee, SignalWeight
 from wherefrom.provenance.evidence import Evidence, save_database
@@ -71,12 +71,14 @@ class Lab:
 
     run: Run
     evidence: Evidence
-    subjects: list[Subject]
+    subjects: list[HeldOutQuestion]
     confidence: fit.Confidence
 
 
-def subject_of(name: str, role: str, source: str, answer: str | None, seen: bool) -> Subject:
-    return Subject(role, seen, source, name, question(name), answer, TEMPLATE)
+def subject_of(
+    name: str, role: str, source: str, answer: str | None, seen: bool
+) -> HeldOutQuestion:
+    return HeldOutQuestion(role, seen, source, name, question(name), answer, TEMPLATE)
 
 
 def make_lab(folder: Path, recipe: Path) -> Lab:

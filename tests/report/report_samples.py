@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from wherefrom.corpus.database import read_documents
-from wherefrom.corpus.subjects import Subject
+from wherefrom.corpus.split import HeldOutQuestion
 from wherefrom.provenance.judging import Judged, Judgement, Score, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, as_metric
 from wherefrom.storage import sha256_of
@@ -73,7 +73,10 @@ def write_run(folder, **changes):
     write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.subjects])
     write_lines(
         folder / "subjects.jsonl",
-        [{key: getattr(one, key) for key in Subject.__match_args__} for one in judgement.subjects],
+        [
+            {key: getattr(one, key) for key in HeldOutQuestion.__match_args__}
+            for one in judgement.subjects
+        ],
     )
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
     write(folder / "origins.json", make_origins())

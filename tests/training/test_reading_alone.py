@@ -10,7 +10,7 @@ import pytest
 from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import SLOT, read_questions
-from wherefrom.corpus.subjects import split_subjects
+from wherefrom.corpus.split import split_subjects
 from wherefrom.corpus.tokenizer import MASK, PAD
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.study import hold_out_probes

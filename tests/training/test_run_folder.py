@@ -11,7 +11,7 @@ from training_samples import make_model, same_weights
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import question_rows, read_questions
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import digest_of, read_json, write_json

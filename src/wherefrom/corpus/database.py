@@ -73,7 +73,7 @@ CREATE TABLE name_words(word TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 
 
-class Relation(NamedTuple):
+class AskedRelation(NamedTuple):
     """A kind of question, and how many of its training answers stand in the documents.
 
     missing: the answers that stand in none. same_as: the relation that this one words differently;
@@ -290,7 +290,7 @@ class Database(AbstractContextManager["Database"]):
     def add_facts(self, facts: Iterable[Fact]) -> None:
         self._insert("INSERT INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)", facts)
 
-    def add_relation(self, relation_id: int, relation: Relation) -> None:
+    def add_relation(self, relation_id: int, relation: AskedRelation) -> None:
         template, asked, found, missing, same_as, kind = relation
         row = (relation_id, template, asked, found, json.dumps(missing), same_as, kind)
         self._insert("INSERT INTO relations VALUES (?, ?, ?, ?, ?, ?, ?)", [row])
@@ -310,11 +310,11 @@ class Database(AbstractContextManager["Database"]):
             other_id,
         )
 
-    def relations(self) -> list[Relation]:
+    def relations(self) -> list[AskedRelation]:
         """The relations of the training questions, in the order of first appearance."""
-        columns = ", ".join(Relation._fields)
+        columns = ", ".join(AskedRelation._fields)
         return [
-            Relation(*row)._replace(missing=tuple(json.loads(row[3])))
+            AskedRelation(*row)._replace(missing=tuple(json.loads(row[3])))
             for row in self.fetch(f"SELECT {columns} FROM relations ORDER BY id")
         ]
 

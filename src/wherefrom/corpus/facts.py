@@ -21,7 +21,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.database import Database, Fact, Relation
+from wherefrom.corpus.database import AskedRelation, Database, Fact
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words, split_words
 from wherefrom.corpus.questions import Question, question_rows
@@ -103,7 +103,7 @@ def read_facts(database: Database, questions: Sequence[Question]) -> Database:
             readers.append(reader)
         kind = kind_of([question.answer or "" for question in asked])
         missing = tuple(reader.missing)
-        relations.append(Relation(template, len(asked), found, missing, kind=kind))
+        relations.append(AskedRelation(template, len(asked), found, missing, kind=kind))
     # all documents about a subject are read together
     parts = _batch_by_size(
         database.by_subject(),
@@ -149,11 +149,11 @@ def _batch_by_size(items: Iterable[T], size: Callable[[T], int], most: int) -> I
 
 
 def _find_same(
-    relation: Relation,
+    relation: AskedRelation,
     questions: Sequence[Question],
-    others: Sequence[Relation],
+    others: Sequence[AskedRelation],
     database: Database,
-) -> Relation | None:
+) -> AskedRelation | None:
     """For a template of few questions, another relation whose facts answer them: a few examples
     show that both ask for the same."""
     if not FEWEST_REWORDED <= len(questions) < MOST_REWORDED:

@@ -30,7 +30,7 @@ from wherefrom.corpus.facts import FEWEST, read_facts
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.inflection import find_form, find_inflected, learn_endings
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, find_named_subject
-from wherefrom.corpus.subjects import find_named
+from wherefrom.corpus.split import find_named
 from wherefrom.errors import UserError, did_you_mean
 
 SUBJECT_FIELDS = ("subject", "title", "name", "entity", "heading", "id")

@@ -15,15 +15,15 @@ import numpy as np
 from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT
-from wherefrom.corpus.subjects import (
+from wherefrom.corpus.split import (
     CALIBRATION,
     FITTING,
     INVENTED,
     JUDGED,
     SUBJECTS_FILE,
     TEXT,
+    HeldOutQuestion,
     Split,
-    Subject,
     format_subjects,
     invent_names,
     write_subjects,
@@ -123,7 +123,7 @@ def ensure_confidence(
     return confidence
 
 
-def free_subjects(split: Split, *, seed: int) -> list[Subject]:
+def free_subjects(split: Split, *, seed: int) -> list[HeldOutQuestion]:
     """Subjects that need no label, each asked about for a random relation.
 
     Of the text: subjects of documents without a known question. What the text states about them is
@@ -154,7 +154,7 @@ def free_subjects(split: Split, *, seed: int) -> list[Subject]:
         for name in found:
             template = templates[int(rng.integers(len(templates)))]
             question = template.replace(SLOT, name)
-            free.append(Subject(FITTING, seen, source, name, question, None, template))
+            free.append(HeldOutQuestion(FITTING, seen, source, name, question, None, template))
     return free
 
 

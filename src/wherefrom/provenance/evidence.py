@@ -145,6 +145,22 @@ class Evidence(AbstractContextManager["Evidence"]):
         was_read, _ = self._relations.get(template, (False, ""))
         return self.database.extracted(template, fold_words(subject)) if was_read else None
 
+    def sample_facts(self, template: str, most: int) -> list[tuple[str, str, int, int]]:
+        """Some facts of a relation: the answer, a text that states it, and its start and end."""
+        facts: list[tuple[str, str, int, int]] = []
+        for _, (likeliest, *_) in self.database.all_extracted(template):
+            if likeliest.probability >= STATED:
+                for document, start, end in likeliest.spans:
+                    text = self.database.documents[document].text
+                    facts.append((likeliest.text, text, start, end))
+            if len(facts) >= most:
+                break
+        return facts
+
+    def has_name_word(self, word: str) -> bool:
+        """Whether a folded word is part of the name of a subject."""
+        return bool(self._fetch("SELECT 1 FROM name_words WHERE word = ?", word))
+
     def is_of_kind(self, answer: str, template: str) -> bool:
         """Whether an answer is a number exactly if the relation's known answers are numbers.
 

@@ -24,7 +24,7 @@ from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
-from wherefrom.corpus.subjects import DEV, JUDGED, Subject, find_named, read_subjects
+from wherefrom.corpus.split import DEV, JUDGED, HeldOutQuestion, find_named, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Block, Decoder
 from wherefrom.provenance.attribution.retraining import (
@@ -65,7 +65,7 @@ TESTS: dict[str, Callable[[Record], bool]] = {
 }
 
 
-def draw_halves(learned: LearnedRun) -> tuple[list[list[Subject]], list[str]]:
+def draw_halves(learned: LearnedRun) -> tuple[list[list[HeldOutQuestion]], list[str]]:
     """The judged subjects that the run read about, in two random halves; and notes.
 
     A subject whom another subject's document names is in neither: the twin would read about it.
@@ -121,7 +121,9 @@ def cross_pretrain(
     return record
 
 
-def pair_answers(learned: LearnedRun, twin: Run, subjects: Sequence[Subject]) -> list[Record]:
+def pair_answers(
+    learned: LearnedRun, twin: Run, subjects: Sequence[HeldOutQuestion]
+) -> list[Record]:
     """What the run and a twin that did not read about the subjects say, each with its verdict."""
     left_out = set(twin.info["job"]["without"])
     corpus = learned.corpus.select(lambda document: document.line not in left_out)
@@ -151,7 +153,7 @@ def rate_answers(
     learned: LearnedRun,
     model: Run,
     corpus: Database,
-    subjects: Sequence[Subject],
+    subjects: Sequence[HeldOutQuestion],
     answers: Sequence[str] | None = None,
 ) -> list[Record]:
     """A model's answers about the subjects, rated by the run's confidence and the corpus.

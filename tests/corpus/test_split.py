@@ -17,12 +17,12 @@ from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet
-from wherefrom.corpus.subjects import (
+from wherefrom.corpus.split import (
     ASSUMED_UNSEEN,
     SPARE_NAMES,
     SUBJECTS_FILE,
+    HeldOutQuestion,
     Split,
-    Subject,
     default_share,
     find_named,
     invent_names,
@@ -225,7 +225,7 @@ def test_those_set_aside_hold_as_many_hard_cases_as_the_rest():
 def test_subjects_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="was not made by `wherefrom study`"):
         read_subjects(tmp_path)
-    odd = Subject("judged", False, "unseen file", "Ö\u2028 \"'\\", "Was?", None, "")
+    odd = HeldOutQuestion("judged", False, "unseen file", "Ö\u2028 \"'\\", "Was?", None, "")
     subjects = (*split(leave_out=0.2).subjects, odd)
     write_subjects(tmp_path, subjects)
     assert read_subjects(tmp_path) == subjects
@@ -238,7 +238,7 @@ def test_subjects_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
     ["{", '{"role": "judged"}', {"role": "king"}, {"seen": 1}, {"question": ""}, {"more": 1}],
 )  # fmt: skip
 def test_a_broken_line_is_a_sentence_with_its_number(tmp_path: Path, wrong: Any) -> None:
-    whole = asdict(Subject("judged", True, "dev", "A", "B", "C", ""))
+    whole = asdict(HeldOutQuestion("judged", True, "dev", "A", "B", "C", ""))
     line = wrong if isinstance(wrong, str) else json.dumps(whole | wrong)
     (tmp_path / SUBJECTS_FILE).write_text(f"{json.dumps(whole)}\n{line}\n")
     with pytest.raises(UserError, match="line 2: this is not a subject"):

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Subject:
+class HeldOutQuestion:
     """A question that is asked after training and not learned: one line of subjects.jsonl.
 
     seen: whether a document that was read names the subject. answer: None where no answer is right.
@@ -76,11 +76,11 @@ class Split:
 
     train: QuestionSet
     corpus: Database
-    subjects: tuple[Subject, ...]
+    subjects: tuple[HeldOutQuestion, ...]
     notes: tuple[str, ...]
     left_out: tuple[str, ...] = ()
 
-    def with_role(self, role: Role) -> list[Subject]:
+    def with_role(self, role: Role) -> list[HeldOutQuestion]:
         return [subject for subject in self.subjects if subject.role == role]
 
 
@@ -141,9 +141,11 @@ def split_subjects(
     questions = tuple(q for q in train.questions if fold_words(q.subject) not in spared)
     learned = replace(train, questions=questions)
 
-    def make(file: str, names: Iterable[FoldedName], role: Role, source: Source) -> list[Subject]:
+    def make(
+        file: str, names: Iterable[FoldedName], role: Role, source: Source
+    ) -> list[HeldOutQuestion]:
         return [
-            Subject(role, seen, source, q.subject, q.text, q.answer, q.template)
+            HeldOutQuestion(role, seen, source, q.subject, q.text, q.answer, q.template)
             for name in names
             for seen in [not index.named_in[name] <= unread]
             for q in index.fit_questions(file, name)
@@ -158,7 +160,7 @@ def split_subjects(
         half = set(_draw(names, round(len(names) / 2), generator(_HALVES)))
         calibrating += make("unseen", (n for n in names if n in half), CALIBRATION, UNSEEN_FILE)
         judged += make("unseen", (n for n in names if n not in half), JUDGED, UNSEEN_FILE)
-    spare: list[Subject] = []
+    spare: list[HeldOutQuestion] = []
     if aside:
         calibrating, spare = _mix(calibrating, judged, index, learned, generator, notes)
     else:
@@ -187,15 +189,17 @@ def split_dev(corpus: Database, train: QuestionSet, dev: QuestionSet, *, seed: i
 
     names = index.usable("dev")
     half = set(_draw(names, len(names) // 2, generator(_HALVES)))
-    calibrating: list[Subject] = []
-    judged: list[Subject] = []
+    calibrating: list[HeldOutQuestion] = []
+    judged: list[HeldOutQuestion] = []
     for name in names:
         role, source, group = (JUDGED, DEV, judged)
         if name in half:
             role, source, group = (CALIBRATION, SET_ASIDE, calibrating)
         for q in index.fit_questions("dev", name):
             seen = bool(index.named_in[name])
-            group.append(Subject(role, seen, source, q.subject, q.text, q.answer, q.template))
+            group.append(
+                HeldOutQuestion(role, seen, source, q.subject, q.text, q.answer, q.template)
+            )
     if not calibrating or not judged:
         raise UserError(
             f"{dev.path} has {len(names)} subjects with one answer that were not learned from, and "
@@ -321,13 +325,13 @@ def _draw(items: Sequence[T], wanted: int, rng: Generator) -> list[T]:
 
 
 def _mix(
-    calibrating: list[Subject],
-    judged: list[Subject],
+    calibrating: list[HeldOutQuestion],
+    judged: list[HeldOutQuestion],
     index: SubjectIndex,
     learned: QuestionSet,
     generator: Callable[[int], Generator],
     notes: list[str],
-) -> tuple[list[Subject], list[Subject]]:
+) -> tuple[list[HeldOutQuestion], list[HeldOutQuestion]]:
     """Calibration subjects with the judged subjects' share of unseen ones, and those to spare.
 
     Where fewer than ENOUGH unseen subjects exist, invented names stand in, and a note says so.
@@ -368,7 +372,7 @@ def _mix(
 
 def _invent_subjects(
     count: int, index: SubjectIndex, learned: QuestionSet, rng: Generator
-) -> list[Subject]:
+) -> list[HeldOutQuestion]:
     """Unseen subjects with invented names, asked about in the wording of the learned questions."""
     templates = [q.template for q in learned.questions if SLOT in q.template]
     if not templates:
@@ -381,7 +385,7 @@ def _invent_subjects(
     for name in invented:
         template = templates[int(rng.integers(len(templates)))]
         question = template.replace(SLOT, name)
-        result.append(Subject(CALIBRATION, False, INVENTED, name, question, None, template))
+        result.append(HeldOutQuestion(CALIBRATION, False, INVENTED, name, question, None, template))
     return result
 
 
@@ -444,17 +448,17 @@ def _halve(name: str) -> tuple[str, ...]:
     return ()
 
 
-def format_subjects(subjects: Iterable[Subject]) -> str:
+def format_subjects(subjects: Iterable[HeldOutQuestion]) -> str:
     """The content of subjects.jsonl: one JSON object per line."""
     return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in subjects)
 
 
-def write_subjects(folder: Path, subjects: Iterable[Subject]) -> None:
+def write_subjects(folder: Path, subjects: Iterable[HeldOutQuestion]) -> None:
     """Write subjects.jsonl into the run folder."""
     write_whole(folder / SUBJECTS_FILE, format_subjects(subjects))
 
 
-def read_subjects(folder: Path) -> tuple[Subject, ...]:
+def read_subjects(folder: Path) -> tuple[HeldOutQuestion, ...]:
     """The subjects of a run; a missing or broken file is one sentence."""
     path = folder / SUBJECTS_FILE
     if not path.exists():
@@ -464,7 +468,7 @@ def read_subjects(folder: Path) -> tuple[Subject, ...]:
         )
     if not path.stat().st_size:
         return ()
-    adapter, subjects = TypeAdapter(Subject), []
+    adapter, subjects = TypeAdapter(HeldOutQuestion), []
     for number, line in read_lines(path, "list of subjects"):
         try:
             subjects.append(adapter.validate_json(line))
