@@ -95,10 +95,10 @@ def test_a_record_that_the_run_did_not_write_is_left_out_of_the_report(run):
 
 def test_an_edited_index_of_the_text_is_built_again_and_said(run, command, question, tiny_study):
     before = command("ask", tiny_study, question, "--json")
-    edit_evidence(run / "evidence.sqlite")
+    edit_evidence(run / "run.sqlite")
     after = command("ask", run, question, "--json")
     assert (after.code, after.out) == (0, before.out)
-    assert "evidence.sqlite is not the file that the run wrote" in after.err
+    assert "run.sqlite is not the file that the run wrote" in after.err
     again = command("ask", run, question, "--json")
     assert (again.code, again.out, again.err) == (0, before.out, "")
 

@@ -15,10 +15,11 @@ from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
-from wherefrom.provenance.evidence import EVIDENCE_FILE, Evidence, EvidenceLine, find_support
+from wherefrom.provenance.evidence import Evidence, EvidenceLine, find_support
 from wherefrom.provenance.metrics import rate
 from wherefrom.report import figures
 from wherefrom.training.forecast import count_of_recipe, describe_passes
@@ -363,12 +364,11 @@ def examples(records: Records) -> Facts | None:
     subjects, answers, wordings = (
         [row.get(key, "") for row in picked] for key in ("subject", "said", "template")
     )
-    corpus = records.run.data.get("corpus")
     problem = None
     lines: list[Any] = [((), ())] * len(picked)  # about the subject, about similar names
     try:
-        path = check_file(records.folder, EVIDENCE_FILE, records.run)
-        with Evidence(path, corpus_sha256=corpus.sha256 if corpus else None) as evidence:
+        path = check_file(records.folder, RUN_DATABASE, records.run)
+        with Evidence(Database.open(path)) as evidence:
             known = sorted(records.known_answers())
             supports = find_support(evidence, subjects, answers, known, templates=wordings)
             lines = [(support.lines, support.similar) for support in supports]

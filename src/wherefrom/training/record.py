@@ -43,7 +43,7 @@ RUN_FILES = {
     "predictions/dev.jsonl": GO_ON,
     "predictions/dev.txt": GO_ON,
     "subjects.jsonl": GO_ON,
-    "evidence.sqlite": GO_ON,
+    "run.sqlite": GO_ON,
     "answers.jsonl": GO_ON,
     "calibration.json": GO_ON,
     "judged.jsonl": JUDGE_AGAIN,
@@ -268,6 +268,12 @@ def find_problem(folder: Path, name: str, record: RunRecord | None = None) -> st
     except OSError as problem:
         return f"{path} cannot be read: {problem.strerror}; {remedy}."
     return None if matches else f"{path} is not the file that the run wrote; {remedy}."
+
+
+def discard_changed(folder: Path, name: str) -> None:
+    """Delete a file of a run that is not as the run wrote it, so that it is made again."""
+    if (folder / name).is_file() and find_problem(folder, name) is not None:
+        (folder / name).unlink()
 
 
 def check_file(folder: Path, name: str, record: RunRecord | None = None) -> Path:

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from wherefrom.corpus.batches import StreamPosition
-from wherefrom.corpus.documents import Corpus, read_documents
+from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import Question, QuestionSet, read_questions
+from wherefrom.corpus.questions import QuestionSet, question_rows, read_questions
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import Printable, UserError
 from wherefrom.model.config import make_config
@@ -61,6 +61,7 @@ AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.a
 # what a folder may hold before its run starts
 PARTS = {"checkpoints", "model", "model.part", "twins", "world", LOCK}
 PARTS |= {"documents.tsv", "train.tsv", "dev.tsv"}  # converted from other formats
+PARTS |= {RUN_DATABASE}
 DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # versions that change rounding
 HASHED = ("corpus", "documents", "parent", "probes", "questions", "vocabulary")  # keys of a job
 DEEPEST = 3  # how many folders below `runs` a run may lie to be found as the newest
@@ -371,9 +372,9 @@ class SourceFile:
                 changed = changed or path
         return None, changed
 
-    def check_part(self, what: str, texts: Sequence[str]) -> None:
-        """Refuse texts that are not those that the run learned from."""
-        if digest_of(texts) != getattr(self.run.job, what):
+    def check_part(self, what: str, digest: str | None) -> None:
+        """Refuse texts that are not those that the run learned from, by their hash."""
+        if digest != getattr(self.run.job, what):
             raise UserError(
                 f"{self.folder} learned from a part of {self.record.path}, and run.json does "
                 "not say which; train again."
@@ -400,15 +401,29 @@ def describe_changes(run: Run) -> list[str]:
     return [change for change in changes if change]
 
 
-def read_learned_documents(source: SourceFile) -> Corpus:
+def read_learned_documents(source: SourceFile) -> Database:
     """The documents that the run learned: its file without subjects and lines left out."""
-    corpus = read_documents(source.locate())
-    subjects = set(map(fold_words, source.run.left_out))
-    if subjects:
-        corpus = corpus.select(lambda document: fold_words(document.subject) not in subjects)
-    source.check_part("documents", corpus.texts)
     lines = set(getattr(source.run.job, "without", ()))
+    corpus = _open_documents(source)
+    if corpus is None:
+        corpus = read_documents(source.locate())
+        subjects = set(map(fold_words, source.run.left_out))
+        if subjects:
+            corpus = corpus.select(lambda document: fold_words(document.subject) not in subjects)
+        source.check_part("documents", corpus.documents_sha256)
     return corpus.select(lambda document: document.line not in lines) if lines else corpus
+
+
+def _open_documents(source: SourceFile) -> Database | None:
+    """The database in the run folder, if it is of the documents that the run learned."""
+    with suppress(UserError):
+        database = Database.open(check_file(source.folder, RUN_DATABASE))
+        expected = {"source_sha256": source.record.sha256}
+        expected["documents_sha256"] = getattr(source.run.job, "documents", None) or ""
+        if expected.items() <= database.about.items():
+            return database
+        database.close()
+    return None
 
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:
@@ -417,13 +432,8 @@ def read_learned_questions(source: SourceFile) -> QuestionSet:
     excluded = (*source.run.left_out, *source.run.not_learned)
     gone = set(map(fold_words, excluded))
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
-    source.check_part("questions", question_rows(kept))
+    source.check_part("questions", digest_of(question_rows(kept)))
     return replace(file, questions=kept)
-
-
-def question_rows(questions: Iterable[Question]) -> list[str]:
-    """One line per question, for `digest_of`."""
-    return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in questions]
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,7 @@ def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[i
     rng = np.random.default_rng(0)
     streams = [stream_for(phase, data, [run.job.seed]) for phase in run.job.phases]
     examples = [
-        (source.make(record, rng), data.members[source.numbers[record]])
+        (source.make(record, rng), data.documents_of(source.numbers[record]))
         for stream in streams
         for source in stream.sources
         for record in range(len(source.numbers))
