@@ -226,7 +226,7 @@ def fuzz_requests(runs: Path, tries: int, rng: random.Random) -> list[str]:
         where = {"params": values} if send == "GET" else {"data": values}
         status = client.request(send, path, **where, headers={"Origin": address}).status_code
         if status >= 500 and status != 503:  # 503: busy, which is an answer
-            wrong.append(f"{send} {path} {values}: {status}")
+            wrong.append(f"{send} {path} {values!r:.120}: {status}")
     return wrong
 
 

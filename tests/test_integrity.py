@@ -182,6 +182,9 @@ class TestRunJson:
         shutil.copyfile(run / "twins" / "scratch" / "run.json", run / "run.json")
         with pytest.raises(UserError, match="is not the file that the run wrote"):
             load_run(run)
+        (run / "config.json").write_text("{}")
+        with pytest.raises(UserError, match="is not the file that the run wrote"):
+            make_report(run)
 
 
 def test_lines_that_grow_may_end_in_a_cut_one_and_no_other(tmp_path):

@@ -26,7 +26,7 @@ from wherefrom.provenance.signals.reader import TWIN_WEIGHTS
 from wherefrom.report import sections
 from wherefrom.report.figures import as_record
 from wherefrom.storage import read_json, read_json_lines, write_whole
-from wherefrom.training.record import find_problem, read_record
+from wherefrom.training.record import check_file, find_problem, read_record
 from wherefrom.training.run_folder import AUDIT, SourceFile, is_run
 
 if TYPE_CHECKING:
@@ -61,6 +61,9 @@ class Records:
                 f"the run {folder} has not finished training, so there is nothing to report; "
                 "continue it by repeating its command with --resume."
             )
+        for name in ("config.json", "tokenizer.json"):  # else run.json is that of another run
+            if name in run.files:
+                check_file(folder, name, run)
         # the name of the model if others trained it, or ""
         self.audited = run.model if run.kind == AUDIT else ""
         self.metrics = self._lines("metrics.jsonl")
