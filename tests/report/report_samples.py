@@ -161,6 +161,15 @@ def make_judgement():
         **measure_scores(scores, people, precision=0.95, bootstrap=Bootstrap(20, 0.95, (0, 0))),
         "open_world_floor": as_metric(0.3),
         "notes": ["internal: too few people.", "a note of the judgement."],
+        "silence": {
+            "Where was {subject} born?": {
+                "stated": 60,
+                "missed_stated": 2,
+                "silent": 9,
+                "false_stated": 3,
+                "false_shown": 1,
+            }
+        },
     }
     return Judgement(subjects=people, record=json.loads(json.dumps(record)))
 

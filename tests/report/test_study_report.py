@@ -16,7 +16,7 @@ from wherefrom.report.study_report import WORDS, make_report
 
 IDS = list(dict.fromkeys(words["id"] for words in WORDS["section"]))
 JUDGED = {"documents", "answers", "telling", "grades", "risk", "probabilities", "calibration",
-          "verdicts", "examples"}  # fmt: skip
+          "verdicts", "silence", "examples"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,13 @@ def test_a_whole_run_has_every_section_but_twins(report):
     for one in report["questions"]:
         assert one["answered"]
         assert one["answer"] == section(report, one["section"])["sentence"]
+
+
+def test_what_was_misread_stands_beside_what_was_missed(report):
+    found = section(report, "silence")
+    assert found["table"]["rows"] == [["Where was … born?", 60, 2, 9, 3, 1]]
+    for number in ("9 questions", "3", "1 was shown", "60 questions", "2 were missed"):
+        assert number in found["sentence"]
 
 
 def test_recall_stands_beside_the_baselines_and_by_documents_and_answers(report):

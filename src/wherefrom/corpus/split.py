@@ -22,7 +22,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from wherefrom.corpus.documents import Corpus, Document, names_of, read_lines
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
-from wherefrom.corpus.questions import SLOT, Question, QuestionSet
+from wherefrom.corpus.questions import NOT_STATED, SLOT, Question, QuestionSet
 from wherefrom.corpus.world.names import ORIGINS, read_names
 from wherefrom.errors import UserError
 from wherefrom.storage import write_whole
@@ -64,6 +64,11 @@ class HeldOutQuestion:
     question: _Text
     answer: str | None
     template: str
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it is known that no document states an answer."""
+        return self.answer == NOT_STATED
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def ensure_confidence(
         run,
         evidence,
         subjects,
-        sorted({question.answer or "" for question in split.train.questions}),
+        sorted({q.answer or "" for q in split.train.questions if not q.is_silent}),
         contexts=learn_contexts(split.corpus.documents, split.train.questions),
         seed=seed,
         notes=split.notes,

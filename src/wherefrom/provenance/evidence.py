@@ -425,7 +425,8 @@ def _fill(database: sqlite3.Connection, corpus: Corpus, questions: Sequence[Ques
     )
     answers: dict[str, list[str]] = {}
     for question in questions:
-        answers.setdefault(question.template, []).append(question.answer or "")
+        stated = answers.setdefault(question.template, [])
+        stated += [] if question.is_silent else [question.answer or ""]
     lines = [document.line for document in documents]
     readings = read_relations(documents, questions) if questions else ()
     for i, reading in enumerate(readings, start=1):
