@@ -22,7 +22,7 @@ from wherefrom.corpus.split import (
     SUBJECTS_FILE,
     HeldOutQuestion,
     Split,
-    default_share,
+    default_set_aside,
     find_named,
     invent_names,
     read_subjects,
@@ -156,8 +156,32 @@ def test_every_question_of_a_judged_subject_is_judged_and_few_subjects_set_more_
     made = split_subjects(write_about(NAMES[:60]), train, both, seed=0)
     judged = made.with_role("judged")
     assert Counter(subject.template for subject in judged) == {BORN: 20, died: 30}
-    assert [default_share(n) for n in (20, 100, 1_000, 5_000)] == [0.3, 0.5, 0.2, 0.1]
-    assert len(named(made, "set aside")) == round(0.3 * 40)
+    assert len(named(made, "set aside")) == round(0.2 * 40)
+    assert any("a guarantee takes about 100" in note for note in made.notes)
+
+
+@given(subjects=st.integers(1, 100_000))
+def test_as_many_are_set_aside_as_buy_a_guarantee(subjects):
+    aside = default_set_aside(subjects)
+    assert aside <= 200
+    assert aside >= 100 or aside <= max(1, subjects // 4)
+    assert subjects - aside >= aside
+    assert (aside >= 100) == (subjects >= 200)
+
+
+def test_every_relation_has_its_share_of_those_set_aside():
+    """One question about each subject, in three relations of different sizes."""
+    names = [f"{first} {last}{end}" for first in GIVEN for last in FAMILY for end in ("", "by")]
+    sizes = {BORN: 100, "Who taught {subject}?": 60, "Whom did {subject} teach?": 40}
+    questions, start = [], 0
+    for template, size in sizes.items():
+        questions += ask(names[start : start + size], template).questions
+        start += size
+    train = replace(ask(names), questions=tuple(questions), templates=tuple(sizes))
+    corpus = write_about([*names, "Xo Zed"])
+    made = split_subjects(corpus, train, ask(["Xo Zed"]), set_aside=0.1, seed=3)
+    aside = Counter(s.template for s in made.subjects if s.source == "set aside")
+    assert all(abs(aside[template] - size / 10) <= 1 for template, size in sizes.items())
 
 
 @given(

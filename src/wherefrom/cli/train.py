@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 OUT = option("--out", "Folder of the run.", required=True, type=PATH)
 SET_ASIDE = (
     "Share of training subjects that calibrate the confidence instead of being learned from; "
-    "default: a tenth, or more if there are few."
+    "default: as many as a guarantee takes, 100 or 200, or a fifth and at most 20 if there are few."
 )
 VARIANT = option("--variant", "The model's mixer; default: the recipe's.")
 TOKENS = option("--tokens", "Kind of tokens.", type=click.Choice(["chars", "bpe"]))

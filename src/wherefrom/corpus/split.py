@@ -36,7 +36,10 @@ Source = Literal["set aside", "left out", "dev", "unseen file", "invented", "tex
 SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED, TEXT = get_args(Source)
 
 ASSUMED_UNSEEN = 0.2  # share of unseen calibration subjects, where no judged subject is unseen
-CALIBRATING = 200  # subjects that calibrate, where there are enough
+# Subjects to set aside. A guarantee of 5 % takes 59 answers without a mistake, and not every
+# subject has an answer that is shown.
+FOR_A_SURE_GUARANTEE, FOR_A_GUARANTEE, FOR_A_CALIBRATION = 200, 100, 20
+LARGEST_UNGUARANTEED_SHARE = 0.2  # of the subjects, where no guarantee can be had
 ENOUGH = 20  # unseen calibration subjects from which on no names are invented
 LARGEST_SHARE = 0.9
 SPARE_NAMES = 200  # invented names beyond those of the calibration, where any are invented
@@ -100,12 +103,10 @@ def split_subjects(
 ) -> Split:
     """Draw which subjects are set aside and left out; both are shares of each file's subjects.
 
-    With no share given, enough are set aside to calibrate a confidence on (`default_share`). A
+    With no share given, as many are set aside as buy a guarantee (`default_set_aside`). A
     question with several answers, or one that two files ask, is neither used to calibrate nor
     judged.
     """
-    if set_aside is None:
-        set_aside = default_share(len({fold_words(q.subject) for q in train.questions}))
     check_shares(set_aside, leave_out)
     files = {"train": train, "dev": dev} | ({"unseen": unseen} if unseen is not None else {})
     index = SubjectIndex(corpus, files)
@@ -134,12 +135,17 @@ def split_subjects(
     free = [name for name in index.usable("train") if name not in gone]
     total = len(index.questions["train"])
     fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
-    wanted = max(fewest, round(set_aside * total)) if set_aside else 0
+    if set_aside is None:
+        wanted = max(fewest, default_set_aside(total))
+        if wanted < FOR_A_GUARANTEE:
+            notes.append(_explain_no_guarantee(total, wanted))
+    else:
+        wanted = max(fewest, round(set_aside * total)) if set_aside else 0
     aside = index.draw_typical(free, wanted, generator(_ASIDE))
     if len(gone_train) + len(aside) == total:
         raise UserError(
-            f"{train.path}: --set-aside {set_aside:g} and --leave-out {leave_out:g} leave no "
-            "question to learn from; choose smaller shares."
+            f"{train.path}: --set-aside {len(aside) / total:g} and --leave-out {leave_out:g} leave "
+            "no question to learn from; choose smaller shares."
         )
     spared = {*gone_train, *aside}
     questions = tuple(q for q in train.questions if fold_words(q.subject) not in spared)
@@ -218,9 +224,22 @@ def split_dev(corpus: Corpus, train: QuestionSet, dev: QuestionSet, *, seed: int
     return Split(train, corpus, (*calibrating, *judged, *fitting), tuple(notes))
 
 
-def default_share(subjects: int) -> float:
-    """The share of training subjects to set aside: a tenth, or more where that is few."""
-    return min(0.5 if subjects >= 60 else 0.3, max(0.1, CALIBRATING / max(1, subjects)))
+def default_set_aside(subjects: int) -> int:
+    """How many training subjects to set aside: as many as buy a guarantee, if at least as many are
+    left to learn from; else a few, to calibrate on."""
+    for enough in (FOR_A_SURE_GUARANTEE, FOR_A_GUARANTEE):
+        if subjects >= 2 * enough:
+            return enough
+    return min(FOR_A_CALIBRATION, round(LARGEST_UNGUARANTEED_SHARE * subjects))
+
+
+def _explain_no_guarantee(subjects: int, aside: int) -> str:
+    verb = "is" if aside == 1 else "are"
+    return (
+        f"{aside} of the {subjects} training subjects {verb} set aside for the confidence, "
+        f"which guarantees nothing: a guarantee takes about {FOR_A_GUARANTEE}, and so at least {2 * FOR_A_GUARANTEE} "
+        "training subjects."
+    )
 
 
 def check_shares(set_aside: float | None, leave_out: float) -> None:
@@ -279,9 +298,10 @@ class SubjectIndex:
     def draw_typical(
         self, names: Sequence[FoldedName], wanted: int, rng: Generator
     ) -> list[FoldedName]:
-        """Up to `wanted` training subjects that are as easy or hard as all of `names`.
+        """Up to `wanted` training subjects that are asked the same and as easy or hard as all.
 
-        They lie at even distances in the order of difficulty, from a random start: whether a
+        They lie at even distances in an order, from a random start: which relations a subject is
+        asked about, so that each has its share; then its difficulty, which is whether a
         document states the answer, how many name the subject, how common the answer is. Drawn
         freely, they may hold too few of the hard cases, and the confidence is then too high.
         """
@@ -291,13 +311,14 @@ class SubjectIndex:
         answers = {n: (q[0].answer or "").strip() for n, q in self.questions["train"].items()}
         counts = Counter(answers.values())
 
-        def difficulty(name: FoldedName) -> tuple[bool, int, int]:
+        def rank(name: FoldedName) -> tuple[list[str], bool, int, int]:
+            relations = sorted({question.template for question in self.questions["train"][name]})
             naming, phrase = self.named_in[name], fold_words(answers[name])
             texts = (self.documents[doc].text for doc in naming)
             stated = any(find_phrase(fold_words(text), phrase) for text in texts)
-            return stated, len(naming), counts[answers[name]]
+            return relations, stated, len(naming), counts[answers[name]]
 
-        ranked = sorted((names[i] for i in rng.permutation(len(names))), key=difficulty)
+        ranked = sorted((names[i] for i in rng.permutation(len(names))), key=rank)
         step = len(names) / wanted
         start = rng.random() * step
         chosen = {ranked[int(start + i * step)] for i in range(wanted)}
