@@ -66,7 +66,7 @@ def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study):
         "questions only": (len(dev), False),
         "model": (len(dev) - gone, False),
         "left-out subjects": (gone, False),
-        "unseen people": (len(unseen), False),
+        "unseen subjects": (len(unseen), False),
     }
     predictions = lines_of(tiny_study / "predictions" / "dev.txt")
     right = [line.split("\t")[1] for line in dev]
@@ -319,7 +319,7 @@ class TestAfterTraining:
         files = StudyFiles(*(run / "world" / name for name in FILES), run / "fewer.tsv")
         result = go_on(run, quick_recipe, files)
         # one question is read by the wording of the others
-        assert [(row["name"], row["total"]) for row in result.rows][-1] == ("unseen people", 1)
+        assert [(row["name"], row["total"]) for row in result.rows][-1] == ("unseen subjects", 1)
         assert result.judgement["subjects"]["judged"] < before["judged"]
         for changes in ({"set_aside": 0.4}, {"leave_out": 0.4}, {"leave_out": 0.0}):
             with pytest.raises(UserError, match=r"cannot be resumed: the .* changed since"):

@@ -29,6 +29,7 @@ from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
+from wherefrom.provenance.names import are_people
 from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_answer, score
 from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.distributed import join_processes
@@ -195,6 +196,7 @@ class PreparedStudy:
             "left_out": list(split.left_out),
             "not_learned": sorted(_subjects(train) - _subjects(split.train)),
             "rung": settings.recipe.rung,
+            "about_people": are_people(sorted(_subjects(train))),
         }
         if train.endings:
             details["endings"] = train.endings
@@ -301,7 +303,7 @@ def run_study(
         rows = _rows(run, questions_only, prepared, answers)
         if unseen is not None:
             pairs = list(zip(unseen.questions, ask_file(run, unseen), strict=True))
-            rows.append(make_row("unseen people", "in no document: guesses", pairs, run))
+            rows.append(make_row("unseen subjects", "in no document: guesses", pairs, run))
         notes = [*compare_rows(rows), _describe_shown(run), *prepared.notes]
 
         def finish() -> None:

@@ -25,7 +25,6 @@ from wherefrom.cli.output import (
     print_json,
     print_recall,
     print_row,
-    print_sections,
     print_table,
     show,
 )
@@ -89,18 +88,21 @@ def study(
     if base is not None:
         study_other(base, files, out, as_json, options)
         return
+    from wherefrom.study import compare_rows
+
     with Progress() as progress:
         result = Study(out, files, **options).run_command(progress, progress.say)
     report = write_study_report(result.run.folder)
     if as_json:
         print_json(result.to_dict())
         return
-    print_recall(result.rows)
-    print_sections(report, ("telling", "grades", "verdicts"))
-    click.echo()
-    for note in result.notes:
-        click.echo(f"note: {note}")
-    click.echo(f"run folder: {result.run.folder}")
+    print_recall(result.rows, relations_of=("model", "reader"))
+    for section in report["sections"]:
+        if section["id"] in ("telling", "grades", "silence") and not section["missing"]:
+            click.echo(section["sentence"])
+    for warning in compare_rows(result.rows):
+        click.echo(warning)
+    click.echo(f"run folder: {result.run.folder}; report.html in it has the rest")
 
 
 def write_study_report(folder: Path) -> dict[str, Any]:

@@ -237,8 +237,8 @@ def _explain_no_guarantee(subjects: int, aside: int) -> str:
     verb = "is" if aside == 1 else "are"
     return (
         f"{aside} of the {subjects} training subjects {verb} set aside for the confidence, "
-        f"which guarantees nothing: a guarantee takes about {FOR_A_GUARANTEE}, and so at least {2 * FOR_A_GUARANTEE} "
-        "training subjects."
+        f"which guarantees nothing: a guarantee takes about {FOR_A_GUARANTEE}, and so at least "
+        f"{2 * FOR_A_GUARANTEE} training subjects."
     )
 
 

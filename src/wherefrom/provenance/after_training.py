@@ -82,7 +82,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     estimate = TimeLeft("asked", len(judged) + len(calibrating), say)
     judgement = judge_run(run, seed=seed, report=estimate)
     trim_memory()
-    if place_relation(split.train.questions) is not None:
+    if run.info.get("about_people", True) and place_relation(split.train.questions) is not None:
         say("asking about invented names of many origins")
         probe = probe_run(run, judged=judgement.subjects, each=NAMES_EACH, seed=seed)
         write_json(folder / STUDY_FILE, probe)

@@ -36,6 +36,8 @@ FORMAT = 2
 # are left out
 QUESTIONS_OF_AUDITS = ("telling", "grades")
 NOT_IN_AUDITS = ("documents", "answers", "names", "leaning", "twins", "curves", "cost")
+# sections that only the homework's texts have use for, which are about people and their places
+ABOUT_PEOPLE = ("names", "cost")
 WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
 # what reading a record of an unknown shape may end in
 ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError,
@@ -64,6 +66,7 @@ class Records:
         self.info = info
         # the name of the model if others trained it, or ""
         self.audited = str(info.get("model", "")) if info.get("kind") == AUDIT else ""
+        self.about_people = bool(info.get("about_people", True))
         self.metrics = self._lines("metrics.jsonl")
         self.scratch = self._lines("twins/scratch/metrics.jsonl")
         self.predictions = self._lines("predictions/dev.jsonl")
@@ -127,6 +130,8 @@ def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
     written, facts = [], {}
     for words in WORDS["section"]:
         if records.audited and words["id"] in NOT_IN_AUDITS:
+            continue
+        if not records.about_people and words["id"] in ABOUT_PEOPLE:
             continue
         section, its_facts = _write_section(words, records)
         if its_facts != {}:
