@@ -102,7 +102,8 @@ def study(
             click.echo(section["sentence"])
     for warning in compare_rows(result.rows):
         click.echo(warning)
-    click.echo(f"run folder: {result.run.folder}; report.html in it has the rest")
+    click.echo(f"the rest is in the report: {result.run.folder / 'report.html'}")
+    click.echo(f"run folder: {result.run.folder}")
 
 
 def write_study_report(folder: Path) -> dict[str, Any]:
