@@ -426,7 +426,7 @@ def baseline_answers(
     """Answers without a model: the commonest one, a guess by the name, and the text's reader."""
     by_template = {reading.template: reading.answers for reading in readings}
     answers: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}, "reader": {}}
-    for template in dev.templates:
+    for template in dict.fromkeys(question.template for question in dev.questions):
         questions = [q for q in dev.questions if q.template == template]
         answered = [q for q in train.questions if not q.is_silent]
         learned = [q for q in answered if q.template == template] or answered
@@ -485,7 +485,7 @@ def make_row(
         labels = [question.answer or "" for question, _ in pairs]
         return {**score([answer for _, answer in pairs], labels).to_dict()}
 
-    templates = list(dict.fromkeys(question.template for question, _ in pairs))
+    templates = list(dict.fromkeys(q.template for q, _ in pairs if q.template))
     relations = {}
     if len(templates) > 1:
         for template in templates:
