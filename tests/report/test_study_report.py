@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -12,7 +13,7 @@ from report_samples import make_judgement, write, write_run
 
 from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
-from wherefrom.report.study_report import WORDS, make_report
+from wherefrom.report.study_report import WORDS, make_report, render
 
 IDS = list(dict.fromkeys(words["id"] for words in WORDS["section"]))
 JUDGED = {"documents", "answers", "telling", "grades", "risk", "probabilities", "calibration",
@@ -59,9 +60,18 @@ def test_a_whole_run_has_every_section_but_twins(report):
 
 def test_what_was_misread_stands_beside_what_was_missed(report):
     found = section(report, "silence")
-    assert found["table"]["rows"] == [["Where was … born?", 60, 2, 9, 3, 1]]
+    assert found["table"]["rows"] == [["Where was … born?", 60, 2, 9, 3, 1, 0, 0]]
     for number in ("9 questions", "3", "1 was shown", "60 questions", "2 were missed"):
         assert number in found["sentence"]
+
+
+def test_a_report_about_companies_has_no_section_on_people(copied):
+    info = json.loads((copied / "run.json").read_text("utf-8"))
+    (copied / "run.json").write_text(json.dumps(info | {"about_people": False}), "utf-8")
+    report = make_report(copied)
+    assert not {"names", "cost"} & {one["id"] for one in report["sections"]}
+    text = render(report, "md").lower()
+    assert not re.search(r"\b(people|person|origin|perceiver)\b", text)
 
 
 def test_recall_stands_beside_the_baselines_and_by_documents_and_answers(report):

@@ -29,6 +29,7 @@ from wherefrom.provenance.evidence import (
 )
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, rate
 from wherefrom.provenance.signals.reader import SUPPORT, Rivals
+from wherefrom.provenance.silence import count_misread
 from wherefrom.provenance.verdicts import (
     GUARANTEES,
     GUESSED,
@@ -40,7 +41,13 @@ from wherefrom.provenance.verdicts import (
 )
 from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
 from wherefrom.storage import write_json, write_whole
-from wherefrom.training.run_folder import Run, update_run
+from wherefrom.training.run_folder import (
+    Run,
+    find_source,
+    read_learned_documents,
+    read_learned_questions,
+    update_run,
+)
 
 PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
 VERDICTS = (STATED, MISREMEMBERED, GUESSED, MADE_UP)
@@ -166,6 +173,9 @@ def judge_run(
         risk=risk,
         delta=confidence.delta,
     )
+    misread: dict[str, dict[str, int]] = {}
+    if opened is not None and not any(one.is_silent for one in judged):
+        misread = _remove_answers(run, to_judge)
     shown = thresholds[GUARANTEES[guarantee]]
     scores = [*own_scores(judged, shown), *rival_methods]
 
@@ -193,6 +203,7 @@ def judge_run(
         },
         "silence": {
             template: count_silence([one for one in judged if one.template == template])
+            | misread.get(template, {"removed": 0, "misread": 0})
             for template in relations
         },
         **measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap),
@@ -478,13 +489,27 @@ def count_shown(judged: Sequence[Judged]) -> dict[str, int]:
     return counts
 
 
+def _remove_answers(run: Run, judged: Sequence[HeldOutQuestion]) -> dict[str, dict[str, int]]:
+    """By relation, what is read where the answer was removed; nothing if the files are gone."""
+    corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
+    if corpus is None or questions is None:
+        return {}
+    try:
+        documents = read_learned_documents(corpus).documents
+        learned = read_learned_questions(questions).questions
+    except UserError:
+        return {}
+    return count_misread(documents, learned, judged)
+
+
 def count_silence(judged: Sequence[Judged]) -> dict[str, int]:
     """How often the text was misread: what it states was missed, or it seemed to state what it
     does not.
 
     silent: questions that no document answers. false_stated: those for which an answer was read all
     the same; false_shown: those whose answer is shown as stated. stated: questions about subjects
-    that were read about, with an answer; missed_stated: those whose answer was not read.
+    that were read about, with an answer; missed_stated: those whose answer was not read. Where no
+    silent question is given, `removed` and `misread` count those made by removal (silence.py).
     """
     silent = [one for one in judged if one.is_silent]
     stated = [one for one in judged if one.seen and one.answer and not one.is_silent]

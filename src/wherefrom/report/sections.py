@@ -359,10 +359,13 @@ def silence(records: Records) -> Facts | None:
         return {}
     if not counts:
         return None
-    columns = "stated missed_stated silent false_stated false_shown"
+    columns = "stated missed_stated silent false_stated false_shown removed misread"
     names = columns.split()
-    total = {name: sum(row[name] for row in counts.values()) for name in names}
-    rows = [[wording.replace(SLOT, "…"), *pick(row, columns)] for wording, row in counts.items()]
+    total = {name: sum(row.get(name, 0) for row in counts.values()) for name in names}
+    rows = [
+        [wording.replace(SLOT, "…"), *(row.get(name, 0) for name in names)]
+        for wording, row in counts.items()
+    ]
     return {**total, "rows": rows}
 
 
