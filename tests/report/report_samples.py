@@ -144,7 +144,7 @@ def make_judgement():
         Score("greedy likelihood", "its own", confidence**2, confidence**2 >= 0.5, 0.5, "no more."),
     ]
     how = {"resamples": 20, "level": 0.95, "seed": 0}
-    promise = {"threshold": None, "reason": "too few people.", "risk": 0.05, "delta": 0.05,
+    promise = {"threshold": None, "reason": "too few subjects.", "risk": 0.05, "delta": 0.05,
                "subjects": 4, "given": 0, "wrong": 0}  # fmt: skip
     kept = {**promise, "threshold": 0.5, "reason": None, "given": 3}
     record = {
@@ -160,7 +160,7 @@ def make_judgement():
         },
         **measure_scores(scores, people, precision=0.95, bootstrap=Bootstrap(20, 0.95, (0, 0))),
         "open_world_floor": as_metric(0.3),
-        "notes": ["internal: too few people.", "a note of the judgement."],
+        "notes": ["internal: too few subjects.", "a note of the judgement."],
         "silence": {
             "Where was {subject} born?": {
                 "stated": 60,
