@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.split import HeldOutQuestion
@@ -39,11 +40,12 @@ def test_a_reader_finds_hardly_any_answer_where_it_was_removed():
         HeldOutQuestion("judged", True, "dev", q.subject, q.text, q.answer, q.template)
         for q in questions[50:]
     ]
-    counts = count_misread(documents, questions[:50], held_out)[TEMPLATE]
+    corpus = Database.of(documents)
+    counts = count_misread(corpus, questions[:50], held_out)[TEMPLATE]
     assert counts["removed"] >= 25  # all but those whose chairman has the founder's name
     assert counts["misread"] <= 0.1 * counts["removed"]
     unseen = [HeldOutQuestion("judged", False, "dev", "Zo", "Who?", "Ann", TEMPLATE)]
-    assert count_misread(documents, questions[:50], unseen) == {}
+    assert count_misread(corpus, questions[:50], unseen) == {}
 
 
 def test_names_of_people_are_told_from_others():

@@ -495,11 +495,11 @@ def _remove_answers(run: Run, judged: Sequence[HeldOutQuestion]) -> dict[str, di
     if corpus is None or questions is None:
         return {}
     try:
-        documents = read_learned_documents(corpus).documents
         learned = read_learned_questions(questions).questions
+        with read_learned_documents(corpus) as database:
+            return count_misread(database, learned, judged)
     except UserError:
         return {}
-    return count_misread(documents, learned, judged)
 
 
 def count_silence(judged: Sequence[Judged]) -> dict[str, int]:

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wherefrom.corpus.documents import Document, names_of
-from wherefrom.corpus.facts import read_relations
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.folding import find_phrase, fold_words
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.split import HeldOutQuestion
@@ -37,13 +38,10 @@ def remove_answer(document: Document, answer: str) -> Document | None:
 
 
 def count_misread(
-    documents: Sequence[Document],
-    learned: Sequence[Question],
-    held_out: Sequence[HeldOutQuestion],
+    corpus: Database, learned: Sequence[Question], held_out: Sequence[HeldOutQuestion]
 ) -> dict[str, dict[str, int]]:
     """By relation, how many documents were left without their answer, and in how many of them an
     answer was read all the same."""
-    names = names_of(documents)
     drawn: dict[str, HeldOutQuestion] = {}  # one question about each subject
     removed: dict[str, list[Document]] = {}
     counts: Counter[str] = Counter()
@@ -51,7 +49,7 @@ def count_misread(
         is_usable = one.seen and one.answer and not one.is_silent and one.subject not in drawn
         if not is_usable or counts[one.template] >= MOST_REMOVED:
             continue
-        about = [documents[i] for i in names.about(fold_words(one.subject))]
+        about = _documents_about(corpus, one.subject)
         shorter = [remove_answer(document, one.answer or "") for document in about]
         left = [document for document in shorter if document is not None]
         if left and len(left) == len(about):
@@ -59,13 +57,17 @@ def count_misread(
             counts[one.template] += 1
     if not drawn:
         return {}
-    asked = {number for q in learned if (number := names.number(fold_words(q.subject))) >= 0}
-    texts = [documents[i] for number in sorted(asked) for i in names.places(number)]
+    asked = dict.fromkeys(question.subject for question in learned)
+    texts = [document for subject in asked for document in _documents_about(corpus, subject)]
     texts += [document for several in removed.values() for document in several]
-    readings = {reading.template: reading.answers for reading in read_relations(texts, learned)}
     found = {template: {"removed": count, "misread": 0} for template, count in counts.items()}
-    for one in drawn.values():
-        answers = readings[one.template].get(fold_words(one.subject))
-        is_read = sum(answer.probability for answer in answers) >= STATED
-        found[one.template]["misread"] += is_read
+    with read_facts(Database.of(texts), learned) as reduced:
+        for one in drawn.values():
+            answers = reduced.extracted(one.template, fold_words(one.subject))
+            is_read = sum(answer.probability for answer in answers) >= STATED
+            found[one.template]["misread"] += is_read
     return found
+
+
+def _documents_about(corpus: Database, subject: str) -> list[Document]:
+    return [corpus.documents[i] for i in corpus.documents_about(fold_words(subject))]
