@@ -39,7 +39,7 @@ from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
 FILES = ("documents.txt", "train.tsv", "dev.tsv")
-AFTER = ("subjects.jsonl", "run.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
+AFTER = ("run.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
 
 
 def lines_of(path):
@@ -283,11 +283,11 @@ class TestAfterTraining:
     def test_broken_and_missing_files_are_made_anew_and_else_nothing(
         self, run, quick_recipe, tiny_study, monkeypatch
     ):
-        for name in AFTER[:3]:
+        for name in AFTER[:2]:
             content = (run / name).read_bytes()
             (run / name).write_bytes(content[: len(content) // 2] + b"\xff")
         self.go_on_to_the_same(run, quick_recipe, tiny_study)
-        for name in AFTER[3:]:
+        for name in AFTER[2:]:
             (run / name).unlink()
         self.go_on_to_the_same(run, quick_recipe, tiny_study)
         for stage in ("write_subjects", "fit_confidence", "judge_run"):

@@ -18,7 +18,7 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.formats import check_files, convert, describe_facts
 from wherefrom.corpus.matching import match_documents, respell
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
-from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects
+from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects, write_learned
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
@@ -288,7 +288,10 @@ def run_study(
                     open_folder(job.out, job.record, resume=settings.resume)
             stack.enter_context(lock_run(make_folder(out)))
             prepared.given.write_converted()
-            prepared.split.corpus.save(out / RUN_DATABASE)
+            database = prepared.split.corpus
+            database.save(out / RUN_DATABASE)
+            write_learned(database, "train", prepared.split.train.questions)
+            write_learned(database, "stopping", prepared.stopping_questions)
             return prepared
 
         prepared = processes.from_rank0(prepare)

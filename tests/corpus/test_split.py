@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import signal
+import sqlite3
+import subprocess
+import sys
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,6 @@ from wherefrom.corpus.questions import Question, QuestionSet
 from wherefrom.corpus.split import (
     ASSUMED_UNSEEN,
     SPARE_NAMES,
-    SUBJECTS_FILE,
     HeldOutQuestion,
     Split,
     default_set_aside,
@@ -253,20 +255,43 @@ def test_subjects_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
     subjects = (*split(leave_out=0.2).subjects, odd)
     write_subjects(tmp_path, subjects)
     assert read_subjects(tmp_path) == subjects
-    first = json.loads((tmp_path / SUBJECTS_FILE).read_text("utf-8").split("\n")[0])
-    assert list(first) == ["role", "seen", "source", "subject", "question", "answer", "template"]
+    write_subjects(tmp_path, subjects[:3])  # which replace the others
+    assert read_subjects(tmp_path) == subjects[:3]
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    ["{", '{"role": "judged"}', {"role": "king"}, {"seen": 1}, {"question": ""}, {"more": 1}],
-)  # fmt: skip
-def test_a_broken_line_is_a_sentence_with_its_number(tmp_path: Path, wrong: Any) -> None:
-    whole = asdict(HeldOutQuestion("judged", True, "dev", "A", "B", "C", ""))
-    line = wrong if isinstance(wrong, str) else json.dumps(whole | wrong)
-    (tmp_path / SUBJECTS_FILE).write_text(f"{json.dumps(whole)}\n{line}\n")
-    with pytest.raises(UserError, match="line 2: this is not a subject"):
+    "wrong", ["role = 'judged', source = 'king'", "question = ''", "subject = ''"]
+)
+def test_a_broken_row_is_a_sentence_with_its_number(tmp_path: Path, wrong: str) -> None:
+    write_subjects(tmp_path, [HeldOutQuestion("judged", True, "dev", "A", "B", "C", "")] * 2)
+    with sqlite3.connect(tmp_path / "run.sqlite") as database:
+        database.execute(f"UPDATE questions SET {wrong} WHERE id = 2")
+    database.close()
+    with pytest.raises(UserError, match="held-out question 2: this is not a question"):
         read_subjects(tmp_path)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from wherefrom.corpus.split import HeldOutQuestion, write_subjects
+
+def rows():
+    for i in range(20_000):
+        yield HeldOutQuestion("judged", True, "dev", f"A {i}", "B" * 500, "C", "")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_subjects(Path(sys.argv[1]), rows())
+"""
+
+
+def test_questions_that_were_written_in_part_are_not_there(tmp_path: Path) -> None:
+    before = (HeldOutQuestion("judged", True, "dev", "A", "B", "C", ""),)
+    write_subjects(tmp_path, before)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "run.sqlite-journal").exists()
+    assert read_subjects(tmp_path) == before
 
 
 # --- invented names ---------------------------------------------------------------------------

@@ -241,9 +241,9 @@ def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own):
     people = read_subjects(own.folder)
     write_subjects(own.folder, [replace(person, role=CALIBRATION) for person in people])
     for file, said in (
-        ("subjects.jsonl", "no subjects to judge"),
-        ("calibration.json", r"subjects\.jsonl does not exist"),
-        ("judged.jsonl", r"holds no calibration\.json"),
+        ("judged.jsonl", "no held-out questions to judge"),
+        ("calibration.json", "no held-out questions to judge"),
+        ("judgement.json", r"holds no calibration\.json"),
     ):
         with pytest.raises(UserError, match=said):
             judge_run(own, **FEW)

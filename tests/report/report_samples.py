@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from wherefrom.corpus.database import read_documents
-from wherefrom.corpus.split import HeldOutQuestion
+from wherefrom.corpus.split import HeldOutQuestion, write_subjects
 from wherefrom.provenance.judging import Judged, Judgement, Score, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, as_metric
 from wherefrom.storage import sha256_of
@@ -71,13 +71,9 @@ def write_run(folder, **changes):
     write(folder / "run.json", info)
     write(folder / "judgement.json", judgement.record)
     write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.subjects])
-    write_lines(
-        folder / "subjects.jsonl",
-        [
-            {key: getattr(one, key) for key in HeldOutQuestion.__match_args__}
-            for one in judgement.subjects
-        ],
-    )
+    keys = HeldOutQuestion.__match_args__
+    held_out = [HeldOutQuestion(*(getattr(one, key) for key in keys)) for one in judgement.subjects]
+    write_subjects(folder, held_out)
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
     write(folder / "origins.json", make_origins())
     push = {"push": 0.6, "low": 0.5, "high": 0.7, "lines": 0.1}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
@@ -20,18 +20,16 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from wherefrom.corpus.database import Database
-from wherefrom.corpus.documents import Document, read_lines
+from wherefrom.corpus.database import RUN_DATABASE, Database
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.questions import NOT_STATED, SLOT, Question, QuestionSet
 from wherefrom.corpus.world.names import ORIGINS, read_names
 from wherefrom.errors import UserError
-from wherefrom.storage import write_whole
 
-SUBJECTS_FILE = "subjects.jsonl"
 # fitting: not in the calibration's mix; these help to fit weights, not the guarantee
 Role = Literal["calibration", "judged", "fitting"]
-CALIBRATION, JUDGED, FITTING = get_args(Role)
+CALIBRATION, JUDGED, FITTING = HELD_OUT = get_args(Role)
 # text: the subject of a document about which no question is known
 Source = Literal["set aside", "left out", "dev", "unseen file", "invented", "text"]
 SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED, TEXT = get_args(Source)
@@ -54,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class HeldOutQuestion:
-    """A question that is asked after training and not learned: one line of subjects.jsonl.
+    """A question that is asked after training and not learned: a row of the table `questions`.
 
     seen: whether a document that was read names the subject. answer: None where no answer is right.
     """
@@ -474,33 +472,43 @@ def _halve(name: str) -> tuple[str, ...]:
     return ()
 
 
-def format_subjects(subjects: Iterable[HeldOutQuestion]) -> str:
-    """The content of subjects.jsonl: one JSON object per line."""
-    return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in subjects)
+def write_learned(database: Database, role: str, questions: Iterable[Question]) -> None:
+    """Write the questions that a run learns from ("train") or that end its training."""
+    rows = ((role, True, role, q.subject, q.text, q.answer, q.template) for q in questions)
+    database.write_questions([role], rows)
 
 
 def write_subjects(folder: Path, subjects: Iterable[HeldOutQuestion]) -> None:
-    """Write subjects.jsonl into the run folder."""
-    write_whole(folder / SUBJECTS_FILE, format_subjects(subjects))
+    """Write the held-out questions into the database of a run, a new one if it has none."""
+    file = folder / RUN_DATABASE
+    if not file.exists():
+        Database().save(file)
+    with Database.open(file) as database:
+        database.write_questions(HELD_OUT, map(astuple, subjects))
 
 
 def read_subjects(folder: Path) -> tuple[HeldOutQuestion, ...]:
-    """The subjects of a run; a missing or broken file is one sentence."""
-    path = folder / SUBJECTS_FILE
-    if not path.exists():
+    """The held-out questions of a run; if they are missing or broken, that is one sentence."""
+    file = folder / RUN_DATABASE
+    rows = None
+    if file.exists():
+        with Database.open(file) as database:
+            rows = database.questions(HELD_OUT)
+    if rows is None:
         raise UserError(
-            f"{path} does not exist: the run was not made by `wherefrom study`, or has not come "
-            "that far; repeat its command with --resume."
+            f"{file} holds no held-out questions: the run was not made by `wherefrom study`, or "
+            "has not come that far; repeat its command with --resume."
         )
-    if not path.stat().st_size:
-        return ()
+    names = [field.name for field in fields(HeldOutQuestion)]
     adapter, subjects = TypeAdapter(HeldOutQuestion), []
-    for number, line in read_lines(path, "list of subjects"):
+    for number, row in enumerate(rows, start=1):
+        record = dict(zip(names, row, strict=True))
+        record["seen"] = bool(record["seen"])
         try:
-            subjects.append(adapter.validate_json(line))
+            subjects.append(adapter.validate_json(json.dumps(record)))
         except ValidationError:
             raise UserError(
-                f"{path}, line {number}: this is not a subject as a study writes it; repeat the "
-                "study's command with --resume."
+                f"{file}, held-out question {number}: this is not a question as a study writes it; "
+                "repeat the study's command with --resume."
             ) from None
     return tuple(subjects)

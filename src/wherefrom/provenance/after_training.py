@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -20,12 +21,11 @@ from wherefrom.corpus.split import (
     FITTING,
     INVENTED,
     JUDGED,
-    SUBJECTS_FILE,
     TEXT,
     HeldOutQuestion,
     Split,
-    format_subjects,
     invent_names,
+    read_subjects,
     write_subjects,
 )
 from wherefrom.errors import UserError
@@ -58,15 +58,17 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
 
     The judgement in run.json is written last: it says that nothing is missing.
     """
-    folder, subjects = run.folder, format_subjects(split.subjects).encode("utf-8")
+    folder = run.folder
     calibrating, judged = split.with_role(CALIBRATION), split.with_role(JUDGED)
-    path = folder / SUBJECTS_FILE
-    if not path.is_file() or path.read_bytes() != subjects:
+    database = save_database(split.corpus, folder / RUN_DATABASE, split.train.questions)
+    written: tuple[HeldOutQuestion, ...] | None = None
+    with suppress(UserError):  # not written yet
+        written = read_subjects(folder)
+    if written != split.subjects:
         update_run(folder, judgement=None)
         write_subjects(folder, split.subjects)
     if not calibrating:
         return
-    database = save_database(split.corpus, folder / RUN_DATABASE, split.train.questions)
     confidence = ensure_confidence(run, Evidence(database), split, seed=seed, say=say)
     before = read_json(folder / "run.json").get("notes", ())
     update_run(folder, notes=list(dict.fromkeys((*before, *confidence.notes))))

@@ -250,7 +250,8 @@ def open_run_evidence(run: Run, *, say: Callable[[str], None] = lambda _: None) 
     expected = {"source_sha256": source.record["sha256"]}
     if not source.info["job"].get("without"):
         expected["documents_sha256"] = source.info["job"]["documents"]
-        expected["questions_sha256"] = (asked.info["job"]["questions"] if asked else None) or ""
+        if asked is not None:
+            expected["questions_sha256"] = asked.info["job"]["questions"] or ""
     problem = ""
     for folder in dict.fromkeys((run.folder, source.folder)):
         try:

@@ -142,7 +142,7 @@ def judge_run(
     to_judge = [subject for subject in subjects if subject.role == JUDGED]
     calibrating = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
     if not to_judge:
-        raise UserError(f"subjects.jsonl in {run.folder} has no subjects to judge the run by.")
+        raise UserError(f"{run.folder} has no held-out questions to judge the run by.")
     risk = confidence.risk if risk is None else risk
     thresholds = {
         target: {mode: confidence.guarantee(target, mode, risk) for mode in fit.MODES}

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, UndefinedError
 from markupsafe import Markup, escape
 
+from wherefrom.corpus.split import read_subjects
 from wherefrom.errors import UserError
 from wherefrom.report import sections
 from wherefrom.report.figures import as_record
@@ -70,7 +72,7 @@ class Records:
         self.metrics = self._lines("metrics.jsonl")
         self.scratch = self._lines("twins/scratch/metrics.jsonl")
         self.predictions = self._lines("predictions/dev.jsonl")
-        self.subjects = self._lines("subjects.jsonl")
+        self.subjects = self._held_out()
         self.calibration = self._record("calibration.json")
         self.judgement = self._record("judgement.json")
         judged = (self.judgement or {}).get("weights_sha256")
@@ -101,6 +103,12 @@ class Records:
 
     def _record(self, name: str) -> dict[str, Any] | None:
         return next(iter(self._lines(name)), None)
+
+    def _held_out(self) -> list[dict[str, Any]]:
+        """The held-out questions; none if the run has not written them."""
+        with suppress(UserError):
+            return [asdict(question) for question in read_subjects(self.folder)]
+        return []
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
         """The JSON objects of a file, NaN as null; what is broken is noted and left out."""
