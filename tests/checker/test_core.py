@@ -163,11 +163,11 @@ def test_two_angles_meet_exactly_where_fifty_digits_say_so(kind, w, v, f, g):
 def test_the_failure_probability_of_two_heads_is_the_normal_law():
     """q1 = beta mu_a, q2 = beta mu_b: samples fail where head 1 loses its lead."""
     lost = 0.5 * math.erfc(1.0)
-    heads = [(1e6, 0.0, 0.0), (0.0, 1e6, -1e6)]
+    heads = [(1e6, 0.0, 0.0, 0.0), (0.0, 1e6, -1e6, 0.0)]
     given_, aside, in_all = failure_probability(heads, 10, 0.01)
     assert given_ == pytest.approx(0.0, abs=1e-4)
     assert aside == pytest.approx(lost, abs=1e-9)
     assert in_all == pytest.approx(lost, abs=1e-4)
-    repelling = [(1e6, -1e6, 0.0), (-1e6, 1e6, -2e6)]
+    repelling = [(1e6, -1e6, 0.0, -1e6), (-1e6, 1e6, -2e6, -1e6)]
     in_all = failure_probability(repelling, 10, 0.01)[2]
     assert in_all == pytest.approx(0.5 * math.erfc(2.0), abs=2e-4)
