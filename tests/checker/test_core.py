@@ -171,3 +171,26 @@ def test_the_failure_probability_of_two_heads_is_the_normal_law():
     repelling = [(1e6, -1e6, 0.0, -1e6), (-1e6, 1e6, -2e6, -1e6)]
     in_all = failure_probability(repelling, 10, 0.01)[2]
     assert in_all == pytest.approx(0.5 * math.erfc(2.0), abs=2e-4)
+
+
+def test_the_verifier_compares_a_count_with_the_models_own():
+    one = Fraction(1)
+    terms = ((1, 2, 0, 1), (1, 1, 0, 2))
+    shrunk = {(0, 2, 0, 1): {terms[0]: one}, (0, 1, 0, 2): {terms[1]: one}}
+    same = {term: {term: one} for term in terms}
+    count = {"model": "vanilla", "d_is_fixed": False, "written": dict.fromkeys(terms, one)}
+    count |= {"above": same, "below": same | shrunk}
+    assert verify({"kind": "domination", "counts": [count]}) == ""
+    larger = {(2, 2, 0, 1): one, **count["written"]}
+    wrong = [
+        {"model": "perceiver"},
+        {"written": dict.fromkeys(terms, -one)},
+        {"written": larger},  # a term that nothing is said about
+        {"written": larger, "above": same | {(2, 2, 0, 1): {terms[0]: one}}},
+        {"below": same},  # terms of the model are forgotten
+        {"below": same | {term: {(3, 3, 3, 3): one} for term in shrunk}},
+        {"above": {term: {term: 2 * one} for term in terms}},
+        {"d_is_fixed": True},
+    ]
+    for change in wrong:
+        assert verify({"kind": "domination", "counts": [count | change]}) != ""
