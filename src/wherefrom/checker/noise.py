@@ -32,7 +32,6 @@ FAR = (1e9, 1e30, 1e100)  # where the limit of a failure rate is read off
 SHARE_CHANGE = 1e-3  # of samples, from one far beta to the next, that is still a limit
 SHARE_ROUNDING = 1e-6  # the same where there is no exact form
 SAMPLES = 4_000
-GATE = 5.0  # standard errors between law and simulation that are a fault of ours
 ALPHA = 1e-6  # the blur at which the isotropic problem reports its failure rate
 VANISHING = 1e-14  # stands for alpha -> 0 in a simulation
 SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumption is searched
