@@ -25,13 +25,13 @@ from typing import Any
 
 from rows import run_main, table
 
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.database import RUN_DATABASE, read_documents
 from wherefrom.corpus.matching import NotUnderstoodError, QuestionMatcher
 from wherefrom.corpus.questions import SLOT, read_questions
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.corpus.world.generator import RELATIONS
 from wherefrom.provenance.ask import make_matcher
-from wherefrom.provenance.evidence import ensure_evidence
+from wherefrom.provenance.evidence import Evidence, save_database
 
 TEXTS: dict[str, Any] = tomllib.loads(
     Path(__file__).with_name("asking.toml").read_text(encoding="utf-8")
@@ -107,9 +107,9 @@ def measure(part: str, seed: int, show: bool) -> dict[str, dict[str, Counter[str
         with tempfile.TemporaryDirectory() as folder:
             documents, train, wordings = write_text(name, Path(folder), seed)
             corpus = read_documents(documents)
-            questions = read_questions(train, subjects=corpus.documents.names)
-            path = Path(folder) / "evidence.sqlite"
-            with ensure_evidence(corpus, path, questions.questions) as evidence:
+            questions = read_questions(train, subjects=corpus.spellings())
+            database = save_database(corpus, Path(folder) / RUN_DATABASE, questions.questions)
+            with Evidence(database) as evidence:
                 matcher = make_matcher(questions.templates, evidence, questions.endings)
                 drawn = random.Random(seed).sample(
                     sorted({question.subject for question in questions.questions}), SUBJECTS

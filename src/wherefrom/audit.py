@@ -26,8 +26,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.corpus import questions as wordings
 from wherefrom.corpus import split as roles
-from wherefrom.corpus.documents import Corpus, Document, hash_file, read_documents, read_lines
-from wherefrom.corpus.facts import informative_spans, read_relations
+from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
+from wherefrom.corpus.documents import hash_file, read_lines
+from wherefrom.corpus.facts import informative_spans, read_facts
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
 from wherefrom.corpus.split import HeldOutQuestion
@@ -37,7 +38,7 @@ from wherefrom.model.interface import LanguageModel
 from wherefrom.provenance import audited
 from wherefrom.provenance.audited import open_model, read_answers
 from wherefrom.provenance.confidence import fit
-from wherefrom.provenance.evidence import EVIDENCE_FILE, Support, ensure_evidence, find_support
+from wherefrom.provenance.evidence import Evidence, Support, find_support, save_database
 from wherefrom.provenance.judging import judge_run, write_judgement
 from wherefrom.provenance.signals.learned import SIGNS, learn_signals
 from wherefrom.provenance.signals.prompted import (
@@ -52,7 +53,7 @@ from wherefrom.provenance.signals.prompted import (
 )
 from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.recall.decode import Recall
-from wherefrom.storage import digest_of, make_folder, sync_folder, write_json
+from wherefrom.storage import make_folder, sync_folder, write_json
 from wherefrom.training import run_folder
 
 # shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
@@ -114,9 +115,9 @@ def run_audit(
     subjects, state = plan_audit(opened, file, strangers, job)
     data: dict[str, Any] = {}
     if corpus is not None:
-        job["documents"] = digest_of(corpus.texts)
+        job["documents"] = corpus.documents_sha256
         data["corpus"] = run_folder.describe_file(
-            corpus.path, corpus.sha256, out, documents=len(corpus.texts)
+            corpus.source, corpus.source_sha256, out, documents=len(corpus.documents)
         )
     details = {"kind": run_folder.AUDIT, "model": os.path.abspath(model), "sha256": opened.sha256,
                "templates": list(file.templates), "data": data}  # fmt: skip
@@ -299,7 +300,7 @@ def calibrate(
     run: audited.AuditRun,
     subjects: tuple[HeldOutQuestion, ...],
     state: AskState,
-    corpus: Corpus | None,
+    corpus: Database | None,
 ) -> tuple[HeldOutQuestion, ...]:
     """Fit the confidence on the subjects that are not judged, and keep it; returns all subjects.
 
@@ -318,7 +319,7 @@ def calibrate(
             for s in calibrating
             if s.answer
         ]
-        with ensure_evidence(corpus, run.folder / EVIDENCE_FILE, learned) as evidence:
+        with Evidence(save_database(corpus, run.folder / RUN_DATABASE, learned)) as evidence:
             named = [fold_words(s.subject) and evidence.count(s.subject).naming for s in subjects]
             pairs = zip(subjects, named, strict=True)
             subjects = tuple(replace(subject, seen=bool(count)) for subject, count in pairs)
@@ -397,7 +398,7 @@ def study_base(
     train.require_answers()
     read_audit_questions(files[2], train.templates)
     lora = find_spec("peft") is not None
-    job: dict[str, Any] = {"base": os.path.abspath(base), "corpus": corpus.sha256}
+    job: dict[str, Any] = {"base": os.path.abspath(base), "corpus": corpus.source_sha256}
     job |= {"questions": train.sha256, "steps": steps, "epochs": epochs, "seed": seed}
     job["adapters"] = lora
     is_first = os.environ.get("RANK", "0") == "0"
@@ -405,7 +406,7 @@ def study_base(
         run_folder.open_folder(parts, job, resume=resume)
     if not saved.is_dir():
         opened = HuggingFaceModel(Path(base), to_train=True)
-        examples = make_examples(opened, corpus.documents, train.questions)
+        examples = make_examples(opened, corpus, train.questions)
         import transformers
 
         if is_first:
@@ -443,13 +444,14 @@ def study_base(
 
 
 def make_examples(
-    opened: HuggingFaceModel, documents: Sequence[Document], questions: Sequence[Question]
+    opened: HuggingFaceModel, database: Database, questions: Sequence[Question]
 ) -> list[dict[str, list[int]]]:
     """Documents; and with loss on answers alone, questions and facts as blanks to fill in."""
     block, end_id = min(BLOCK, opened.longest), opened.tokens.eos_token_id
+    documents = database.documents
     facts = list(informative_spans(documents))
-    for relation in read_relations(documents, questions):
-        for stated in relation.answers.values():
+    for relation in read_facts(database, questions).relations():
+        for _, stated in database.all_extracted(relation.template):
             for i, start, end in stated[0].spans:  # what questions ask for comes first
                 facts[i] = list(dict.fromkeys([(start, end), *facts[i]]))
     examples = []

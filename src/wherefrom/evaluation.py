@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.corpus.documents import Corpus
-from wherefrom.corpus.facts import read_relations
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.matching import read_matched_questions
 from wherefrom.corpus.questions import SLOT, QuestionSet, read_questions
 from wherefrom.corpus.split import Split, split_dev
@@ -51,7 +51,7 @@ class LearnedFrom:
     """The questions and documents that a run learned from, as far as they are still there."""
 
     questions: QuestionSet | None
-    corpus: Corpus | None
+    corpus: Database | None
     notes: tuple[str, ...]
 
 
@@ -241,12 +241,8 @@ def _answer_without_model(learned: LearnedFrom, asked: QuestionSet) -> dict[str,
     """The answers of the baselines and of the reader, as far as their sources are there."""
     if learned.questions is None:
         return {}
-    documents = learned.corpus.documents if learned.corpus else ()
-    readings = read_relations(documents, learned.questions.questions) if documents else ()
-    said = baseline_answers(learned.questions, asked, readings)
-    if not documents:
-        del said["reader"]
-    return said
+    database = learned.corpus and read_facts(learned.corpus, learned.questions.questions)
+    return baseline_answers(learned.questions, asked, database)
 
 
 def _make_rows(

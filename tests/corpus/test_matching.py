@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.matching import (
@@ -189,7 +190,7 @@ def test_a_file_is_read_as_its_questions_are_asked(tmp_path):
         "".join(f"{t.replace('{subject}', n)}\t{a}\n" for t, a in rows for n in NAMES), "utf-8"
     )
     learned = read_questions(train, subjects={fold_words(name): name for name in NAMES})
-    matcher = match_documents(learned, documents)
+    matcher = match_documents(learned, Database.of(documents))
     asked = [
         "in which year was ORLO MILL founded", "When was “Tavi Press” founded?!",
         "Who founded Mr. Keld Works?", "Where is Örlo Mill based",

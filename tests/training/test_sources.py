@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_samples import BLOCK, TOWNS, documents, make_phase, questions
+from training_samples import TOWNS, documents, encode, make_phase, questions
 
-from wherefrom.corpus.documents import Corpus
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
@@ -24,7 +24,7 @@ QUESTIONS = [replace(question, template="Where was {subject} born?") for questio
 TOKENS = Tokenizer.of_characters(
     ["Quiz, Zebra, Xylophone, yak."] + [x.text for x in (*DOCUMENTS, *QUESTIONS)]
 )
-DATA = TrainingData.encode(DOCUMENTS, QUESTIONS, TOKENS, BLOCK)
+DATA = encode(DOCUMENTS, QUESTIONS, TOKENS)
 PAIRS = list(zip(DOCUMENTS, QUESTIONS, strict=True))
 HOMES = [
     replace(question, text=f"Where does {question.subject} live?", answer=town)
@@ -74,7 +74,7 @@ def test_salient_masks_every_salient_span_and_pointed_what_is_asked_for():
 def test_every_span_and_every_answer_is_masked_equally_often():
     """A document with many facts does not give each of them fewer examples."""
     more = [replace(d, text=f"{d.text} Quiz, Zebra, Xylophone.") for d in DOCUMENTS[:2]]
-    data = TrainingData.encode([*more, *DOCUMENTS[2:]], QUESTIONS, TOKENS, BLOCK)
+    data = encode([*more, *DOCUMENTS[2:]], QUESTIONS, TOKENS)
     examples = drawn("salient", data, left_words=0, right_words=0)
     masked = Counter(text.rsplit("_", 2)[1] for text, _ in examples if text.startswith("Ada Moe."))
     assert len(masked) == 4
@@ -86,7 +86,7 @@ def test_salient_masks_names_that_several_documents_have_and_else_any_informativ
     nothing_shared = replace(DOCUMENTS[1], text="Ada Nys. Ada Nys likes yak and Zebra.")
     lower_case = replace(DOCUMENTS[2], text="Ada Orr. Ada Orr seeks bees.")
     documents = [only_there, nothing_shared, lower_case, *DOCUMENTS[3:]]
-    examples = drawn("salient", TrainingData.encode(documents, QUESTIONS, TOKENS, BLOCK))
+    examples = drawn("salient", encode(documents, QUESTIONS, TOKENS))
     masked: dict[str, set[str]] = {"Ada Moe.": set(), "Ada Nys.": set(), "Ada Orr.": set()}
     for text, _ in examples:
         if text[:8] in masked:
@@ -104,7 +104,7 @@ def test_windows_are_reworded_as_often_as_the_phase_says(reword):
     ]
     both = [*QUESTIONS, *HOMES]
     tokens = Tokenizer.of_characters([d.text for d in worded] + [q.text for q in both])
-    data = TrainingData.encode(worded, both, tokens, BLOCK)
+    data = encode(worded, both, tokens)
     options = {"left_words": 2, "right_words": 0, "least_left_words": 2, "reword_prob": reword}
     answers = {document.subject: question.answer for document, question in PAIRS}
     lines = {document.subject: document.line for document in worded}
@@ -138,7 +138,7 @@ def births_beside_homes(**words: int) -> Drawn:
     """Examples of birthplaces, where homes are asked for as well."""
     both = [*QUESTIONS, *HOMES]
     tokens = Tokenizer.of_characters([x.text for x in (*DOCUMENTS, *both)])
-    data = TrainingData.encode(DOCUMENTS, both, tokens, BLOCK)
+    data = encode(DOCUMENTS, both, tokens)
     examples = drawn("pointed", data, tokens, **words)
     return [example for example in examples if example[0].rsplit("_", 2)[1] not in TOWNS]
 
@@ -194,7 +194,7 @@ def test_the_vocabulary_has_the_subjects_and_the_wordings_of_the_questions(tmp_p
         replace(q, text=wording.replace("{subject}", q.subject), template=wording)
         for q in QUESTIONS
     ]
-    corpus = Corpus(tmp_path, "0", tuple(DOCUMENTS))
+    corpus = Database.of(DOCUMENTS, tmp_path, "0")
     learned = QuestionSet(tmp_path, "0", (wording,), tuple(asked))
     settings = Settings(recipe=load_recipe("pointed"))
     tokens = settings.job(

@@ -3,8 +3,8 @@
 A relation is a kind of question, given by its template ("Where was {subject} born?"). For each
 relation a reader is trained on the questions whose answer stands in a document about their subject:
 a log-linear model that picks the answer among the document's spans, by the words around a span, its
-spelling and its position. The reader then reads every document. It works in any language, with or
-without capitals.
+spelling and its position. The reader then reads every document, and what it finds is written to the
+table `facts` of the database. It works in any language, with or without capitals.
 
 Where no question helps, the facts of a document are its informative spans: rare words, joined where
 they occur together more often than by chance.
@@ -12,23 +12,19 @@ they occur together more often than by chance.
 
 from __future__ import annotations
 
-import json
-from array import array
-from bisect import bisect_left
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import chain
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.documents import Document, Documents, SubjectNames
-from wherefrom.corpus.folding import FoldedName, fold_words, split_words
-from wherefrom.corpus.packed import Packed, RecordFile
-from wherefrom.corpus.questions import Question
+from wherefrom.corpus.database import AskedRelation, Database, Fact
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.folding import fold_words, split_words
+from wherefrom.corpus.questions import Question, question_rows
 from wherefrom.corpus.spans import (
     BITS,
     Features,
@@ -43,6 +39,7 @@ from wherefrom.corpus.spans import (
     mix,
     phrase_key,
 )
+from wherefrom.storage import digest_of
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -77,112 +74,64 @@ COMMON = 0.1  # share of the documents from which on a word is not informative
 ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
 
 
-@dataclass(frozen=True)
-class StatedAnswer:
-    """An answer that documents state: its text, its probability, and the spans that state it, each
-    with its document, start and end."""
+def read_facts(database: Database, questions: Sequence[Question]) -> Database:
+    """Write the relations of the questions and what the documents state for each of them.
 
-    text: str
-    probability: float
-    spans: Sequence[Sequence[int]]
-
-
-class StatedAnswers:
-    """The answers of one relation by subject, the most likely first; they are in a file.
-
-    names: the subjects of the documents; numbers: those that have answers, in ascending order.
+    Returns the database; if it is a saved one with the facts of other questions, a new one.
     """
-
-    def __init__(self, names: SubjectNames) -> None:
-        self._names, self.numbers = names, array("i")
-        self._answers = RecordFile(
-            lambda content: tuple(StatedAnswer(*row) for row in json.loads(content))
-        )
-
-    def add(self, number: int, answers: Sequence[StatedAnswer]) -> None:
-        """Add the answers about a subject, whose number is higher than all before."""
-        self.numbers.append(number)
-        rows = [(answer.text, answer.probability, answer.spans) for answer in answers]
-        self._answers.append(json.dumps(rows).encode())
-
-    def get(self, name: FoldedName) -> tuple[StatedAnswer, ...]:
-        """The answers about a subject; none for one that is not known."""
-        number = self._names.number(name)
-        i = bisect_left(self.numbers, number)
-        known = i < len(self.numbers) and self.numbers[i] == number
-        return self._answers[i] if known else ()
-
-    def values(self) -> Iterator[tuple[StatedAnswer, ...]]:
-        return iter(self._answers)
-
-    def items(self) -> Iterator[tuple[FoldedName, tuple[StatedAnswer, ...]]]:
-        names = (fold_words(self._names.spelling(number)) for number in self.numbers)
-        return zip(names, self._answers, strict=True)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-
-@dataclass(frozen=True)
-class RelationReading:
-    """What was read for one relation.
-
-    asked: training questions; found: those whose answer stands in a document about their subject;
-    missing: the answers of the others. same_as: the relation that this one is another wording of,
-    if any; the answers are then those of that relation.
-    """
-
-    template: str
-    asked: int
-    found: int
-    missing: tuple[str, ...]
-    answers: StatedAnswers
-    same_as: str = ""
-
-
-def read_relations(
-    documents: Sequence[Document], questions: Sequence[Question]
-) -> tuple[RelationReading, ...]:
-    """Read the documents for each relation of the questions, in the order of first appearance."""
-    if not isinstance(documents, Documents):
-        documents = Documents(documents)
-    return _read_all(documents, tuple(questions))
-
-
-@lru_cache(maxsize=2)  # a study reads before it trains, and training reads again
-def _read_all(documents: Documents, questions: tuple[Question, ...]) -> tuple[RelationReading, ...]:
-    names = documents.names
+    digest = digest_of(question_rows(questions)) or ""
+    if database.about.get("questions_sha256") == digest:
+        return database
+    if database.file is not None:
+        database = database.select(lambda document: True)
+    database.start_facts(digest)
     by_template: dict[str, list[Question]] = defaultdict(list)
     expected: dict[int, set[str]] = defaultdict(set)  # the answers that a document should state
     for question in questions:
         if question.answer is not None:
             by_template[question.template].append(question)
-            for doc in names.about(fold_words(question.subject)):
+            for doc in database.documents_about(fold_words(question.subject)):
                 expected[doc].update(() if question.is_silent else (question.answer,))
+    documents = database.documents
     rules = learn_rules([(documents[doc], answers) for doc, answers in expected.items()])
-    readings, readers = [], []
-    for template, asked in by_template.items():
-        about = {doc for q in asked for doc in names.about(fold_words(q.subject))}
-        reader = RelationReader(documents, rules, asked, expected.keys() - about)
+    relations, readers = [], []
+    for relation_id, (template, asked) in enumerate(by_template.items(), start=1):
+        reader = RelationReader(relation_id, database, rules, asked, expected)
         found = sum(not question.is_silent for question in asked) - len(reader.missing)
         if found >= FEWEST:
             reader.train()
             readers.append(reader)
+        kind = kind_of([question.answer or "" for question in asked])
         missing = tuple(reader.missing)
-        readings.append(RelationReading(template, len(asked), found, missing, reader.answers))
+        relations.append(AskedRelation(template, len(asked), found, missing, kind=kind))
     # all documents about a subject are read together
-    subjects = ([(doc, documents[doc]) for doc in names.places(n)] for n in range(len(names)))
     parts = _batch_by_size(
-        subjects, lambda about: sum(len(document.text) for _, document in about), READ_CHARACTERS
+        database.by_subject(),
+        lambda subject: sum(len(document.text) for _, document in subject[1]),
+        READ_CHARACTERS,
     )
     for part in parts if readers else ():
-        spans = Spans(dict(chain.from_iterable(part)), rules)
+        subjects = np.array([number for number, about in part for _ in about])
+        spans = Spans(dict(chain.from_iterable(about for _, about in part)), rules)
         features = spans.features(np.arange(len(spans)))
         for reader in readers:
-            reader.read(spans, features)
-    return tuple(
-        _reworded(reading, by_template[reading.template], readings) for reading in readings
+            database.add_facts(reader.read(spans, features, subjects))
+    for relation_id, relation in enumerate(relations, start=1):
+        database.add_relation(relation_id, relation)
+    same = [_find_same(r, by_template[r.template], relations, database) for r in relations]
+    for relation_id, other in enumerate(same, start=1):
+        if other:
+            database.set_same(relation_id, 1 + relations.index(other))
+    return database
+
+
+def kind_of(answers: Sequence[str]) -> str:
+    """ "numbers" if each answer has digits and no letters, "words" if none is so, else "mixed"."""
+    numbers = sum(
+        any(c.isdigit() for c in answer) and not any(c.isalpha() for c in answer)
+        for answer in answers
     )
+    return {0: "words", len(answers): "numbers"}.get(numbers, "mixed")
 
 
 def _batch_by_size(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
@@ -199,21 +148,24 @@ def _batch_by_size(items: Iterable[T], size: Callable[[T], int], most: int) -> I
         yield batch
 
 
-def _reworded(
-    reading: RelationReading, questions: Sequence[Question], others: Sequence[RelationReading]
-) -> RelationReading:
-    """The reading, or for a template of few questions that of another relation which answers them:
-    a few examples show that both ask for the same."""
+def _find_same(
+    relation: AskedRelation,
+    questions: Sequence[Question],
+    others: Sequence[AskedRelation],
+    database: Database,
+) -> AskedRelation | None:
+    """For a template of few questions, another relation whose facts answer them: a few examples
+    show that both ask for the same."""
     if not FEWEST_REWORDED <= len(questions) < MOST_REWORDED:
-        return reading
+        return None
     for other in sorted(others, key=lambda other: -other.asked):
         right = 0
         for question in questions:
-            answers = other.answers.get(fold_words(question.subject))
+            answers = database.extracted(other.template, fold_words(question.subject))
             right += bool(answers) and answers[0].text == question.answer
-        if other.asked > reading.asked and right >= SAME * len(questions):
-            return replace(reading, answers=other.answers, same_as=other.template)
-    return reading
+        if other.asked > relation.asked and right >= SAME * len(questions):
+            return other
+    return None
 
 
 class RelationReader:
@@ -223,27 +175,29 @@ class RelationReader:
     missing: training answers that no document about their subject states.
     unasked: documents about subjects that the training file asks about other relations only; if
     few of them seem to state an answer, the file asks about what is stated, and they are silent.
-    answers: what was read so far.
     """
 
     def __init__(
         self,
-        documents: Documents,
+        relation_id: int,
+        database: Database,
         rules: SpanRules,
         questions: Sequence[Question],
-        unasked: Collection[int] = (),
+        asked_about: Collection[int] = (),
     ) -> None:
-        self.documents, self.rules, self.unasked = documents, rules, set(unasked)
-        self.answers = StatedAnswers(documents.names)
+        """asked_about: the documents about subjects of all training questions."""
+        self.relation_id, self.documents, self.rules = relation_id, database.documents, rules
+        self.unasked = set(asked_about)
         self.missing: list[str] = []
         self.spellings: dict[int, Counter[str]] = defaultdict(Counter)  # of answers, by their key
         self.labels: dict[int, int] = {}  # document -> key of the answer that it states
         stated: list[tuple[str, str, int, int]] = []  # answer, text, start and end of its words
         for first in range(0, len(questions), MOST_READINGS):
             batch = questions[first : first + MOST_READINGS]
-            about = [documents.names.about(fold_words(question.subject)) for question in batch]
+            about = [database.documents_about(fold_words(question.subject)) for question in batch]
             docs = sorted({doc for indices in about for doc in indices})
-            spans = Spans({doc: documents[doc] for doc in docs}, rules)
+            self.unasked.difference_update(docs)
+            spans = Spans({doc: self.documents[doc] for doc in docs}, rules)
             for question, indices in zip(batch, about, strict=True):
                 answer = question.answer or ""
                 if question.is_silent:
@@ -256,7 +210,7 @@ class RelationReader:
                     self.labels[doc] = key
                     here = spans.of(doc)
                     row = here.start + int(np.argmax(spans.key[here] == np.uint64(key)))
-                    text = documents[doc].text
+                    text = self.documents[doc].text
                     stated.append((answer, text, int(spans.start[row]), int(spans.end[row])))
                 if not stating:
                     self.missing.append(answer)
@@ -317,13 +271,13 @@ class RelationReader:
             return int(best), probability
         return SILENT, float(1 - stated)
 
-    def read(self, spans: Spans, features: Features) -> None:
-        """Add what documents state about their subjects; nothing about a subject whose documents
-        are more likely to be silent.
+    def read(self, spans: Spans, features: Features, subject: Ints) -> list[Fact]:
+        """What documents state about their subjects; nothing about a subject whose documents are
+        more likely to be silent.
 
-        spans: of all documents about some subjects, in the order of the subjects' numbers.
+        spans: of all documents about some subjects, in the order of the subjects' numbers; subject:
+        the number of each document's subject.
         """
-        subject = self.documents.names.of_document[spans.docs]
         owner = (subject - subject[0])[spans.doc]  # the subject of each span, counted from 0
         scores = self._score(spans, features)
         best = np.full(subject[-1] - subject[0] + 1, -np.inf, dtype=np.float32)
@@ -334,7 +288,7 @@ class RelationReader:
         likely = (scores > best[owner] - NEGLIGIBLE) & (stated[owner] >= LEAST_STATED)
         rows = np.flatnonzero(likely)
         if not len(rows):
-            return
+            return []
         # spans of one subject with the same key are one answer: sort them into groups
         rows = rows[np.lexsort((spans.key[rows], owner[rows]))]
         mass = np.exp(scores[rows] - best[owner[rows]], dtype=np.float64)
@@ -348,7 +302,7 @@ class RelationReader:
         order = np.lexsort((-probability, about))
         rank = np.arange(len(order)) - np.searchsorted(about[order], about[order])
         kept = (rank < MOST_ANSWERS) & ((rank == 0) | (probability[order] >= LEAST_PROBABILITY))
-        answers: dict[int, list[StatedAnswer]] = defaultdict(list)
+        facts = []
         for group in order[kept].tolist():
             same = rows[starts[group] : ends[group]]
             places = [self._place(spans, row) for row in same.tolist()]
@@ -359,12 +313,10 @@ class RelationReader:
             else:
                 start, end = places[best_row]
                 text = " ".join(spans.document(same[best_row]).text[start:end].split())
-            indices = spans.docs[spans.doc[same]].tolist()
-            stating = [(doc, *place) for doc, place in zip(indices, places, strict=True)]
-            answer = StatedAnswer(text, float(probability[group]), stating)
-            answers[int(subject[0] + about[group])].append(answer)
-        for number, stated_answers in answers.items():
-            self.answers.add(number, stated_answers)
+            number, each = int(subject[0] + about[group]), float(probability[group]) / len(same)
+            for doc, place in zip(spans.docs[spans.doc[same]].tolist(), places, strict=True):
+                facts.append(Fact(self.relation_id, number, text, each, doc, *place))
+        return facts
 
     def _place(self, spans: Spans, row: int) -> tuple[int, int]:
         """Start and end of a span, with the marks around it that answers of the relation have."""
@@ -558,35 +510,40 @@ def informative_spans(documents: Sequence[Document]) -> Iterator[list[tuple[int,
     information) are one span. All words are counted first, and kept in a file meanwhile.
     """
     counts, document_counts, pair_counts, total = Tally(), Tally(), Tally(), 0
-    parts = Packed(lambda *columns: columns, np.uint64, *[np.bool_] * 2, *[np.int32] * 4)
     gaps = [hash_text(gap) for gap in ("", " ", "-")]
-    for batch in _batch_by_size(documents, lambda d: len(d.text), COUNTED_CHARACTERS):
-        words = Words(batch)
-        total += len(words)
-        counts.add(words.word)
-        pair_counts.add(_pairs(words.word))
-        # each word of a document once
-        _, first = np.unique(mix(words.word, 2) + words.doc.astype(np.uint64), return_index=True)
-        document_counts.add(words.word[first])
-        adjacent = np.isin(words.gap[1:-1], gaps) & (words.doc[1:] == words.doc[:-1])
-        free = ~words.own & ~words.heading
-        parts.add(words.word, free, adjacent, words.doc, words.start, words.end, len(batch))
-    for word, free, adjacent, doc, start, end, (size,) in parts:
-        rare = free & (document_counts.of(word) <= max(2, COMMON * len(documents)))
-        count, together = counts.of(word), pair_counts.of(_pairs(word))
-        joint = together / total
-        information = np.log(joint) - np.log(count[:-1] / total * count[1:] / total)
-        linked = adjacent & (together > 1) & rare[1:] & rare[:-1]
-        linked &= information > ASSOCIATED * -np.log(joint)
-        joined = np.append(False, linked)[: len(word)]  # to the word before
-        span = np.cumsum(~joined)
-        firsts = np.flatnonzero(rare & ~joined)
-        lasts = np.searchsorted(span, span[firsts], side="right") - 1
-        spans: list[list[tuple[int, int]]] = [[] for _ in range(size)]
-        columns = doc[firsts], start[firsts], end[lasts]
-        for index, left, right in zip(*(column.tolist() for column in columns), strict=True):
-            spans[index].append((left, right))
-        yield from spans
+    with tempfile.TemporaryFile() as file:
+        parts = 0
+        for batch in _batch_by_size(documents, lambda d: len(d.text), COUNTED_CHARACTERS):
+            words = Words(batch)
+            parts, total = parts + 1, total + len(words)
+            counts.add(words.word)
+            pair_counts.add(_pairs(words.word))
+            # each word of a document once
+            keys = mix(words.word, 2) + words.doc.astype(np.uint64)
+            document_counts.add(words.word[np.unique(keys, return_index=True)[1]])
+            adjacent = np.isin(words.gap[1:-1], gaps) & (words.doc[1:] == words.doc[:-1])
+            free = ~words.own & ~words.heading
+            size = np.array(len(batch))
+            for column in (words.word, free, adjacent, words.doc, words.start, words.end, size):
+                np.save(file, column, allow_pickle=False)
+        file.seek(0)
+        for _ in range(parts):
+            word, free, adjacent, doc, start, end, size = (np.load(file) for _ in range(7))
+            rare = free & (document_counts.of(word) <= max(2, COMMON * len(documents)))
+            count, together = counts.of(word), pair_counts.of(_pairs(word))
+            joint = together / total
+            information = np.log(joint) - np.log(count[:-1] / total * count[1:] / total)
+            linked = adjacent & (together > 1) & rare[1:] & rare[:-1]
+            linked &= information > ASSOCIATED * -np.log(joint)
+            joined = np.append(False, linked)[: len(word)]  # to the word before
+            span = np.cumsum(~joined)
+            firsts = np.flatnonzero(rare & ~joined)
+            lasts = np.searchsorted(span, span[firsts], side="right") - 1
+            spans: list[list[tuple[int, int]]] = [[] for _ in range(int(size))]
+            columns = doc[firsts], start[firsts], end[lasts]
+            for index, left, right in zip(*(column.tolist() for column in columns), strict=True):
+                spans[index].append((left, right))
+            yield from spans
 
 
 class Tally:

@@ -20,7 +20,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from wherefrom.corpus.documents import Document, hash_file, names_of, read_lines
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.documents import hash_file, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 from wherefrom.corpus.inflection import Ending, base_forms, find_inflected
 from wherefrom.corpus.questions import (
@@ -588,20 +589,19 @@ def _list_texts(questions: Sequence[UnderstoodQuestion]) -> str:
 # ---- files of questions
 
 
-def match_documents(train: QuestionSet, documents: Sequence[Document]) -> QuestionMatcher:
+def match_documents(train: QuestionSet, corpus: Database) -> QuestionMatcher:
     """What understands questions like those of a training file, about subjects of the documents."""
     answers: dict[str, list[str]] = defaultdict(list)
     for question in train.questions:
         if not question.is_silent:
             answers[question.template].append(question.answer or "")
-    names = names_of(documents)
 
     def spell(several: Iterable[str]) -> dict[FoldedName, str]:
         """Of several spellings the given one, if there is one, else the first."""
         known: dict[FoldedName, str] = {}
         for name in several:
             folded = fold_words(name)
-            spellings = [documents[i].subject for i in names.about(folded)]
+            spellings = [corpus.documents[i].subject for i in corpus.documents_about(folded)]
             if spellings and (name in spellings or folded not in known):
                 known[folded] = name if name in spellings else spellings[0]
         return known

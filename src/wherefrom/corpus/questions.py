@@ -385,3 +385,8 @@ def match_template(template: str, question: str) -> str | None:
     before, after = template.split(SLOT)
     fits = question.startswith(before) and question.endswith(after)
     return (fits and question[len(before) : len(question) - len(after)].strip()) or None
+
+
+def question_rows(questions: Iterable[Question]) -> list[str]:
+    """One line per question, for `storage.digest_of`."""
+    return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in questions]

@@ -14,13 +14,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.random import Generator
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from wherefrom.corpus.documents import Corpus, Document, names_of, read_lines
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.documents import Document, read_lines
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet
 from wherefrom.corpus.world.names import ORIGINS, read_names
@@ -74,7 +75,7 @@ class Split:
     """
 
     train: QuestionSet
-    corpus: Corpus
+    corpus: Database
     subjects: tuple[HeldOutQuestion, ...]
     notes: tuple[str, ...]
     left_out: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ class Split:
 
 
 def split_subjects(
-    corpus: Corpus,
+    corpus: Database,
     train: QuestionSet,
     dev: QuestionSet,
     unseen: QuestionSet | None = None,
@@ -120,11 +121,11 @@ def split_subjects(
             f"{len(gone)} subjects are left out where {sum(to_leave.values())} were wanted: "
             "documents about others name the rest, or no document is about them."
         )
-    unread = {doc for name in gone for doc in index.names.about(name)}
+    unread = {doc for name in gone for doc in index.documents_about(name)}
     left_out = tuple(sorted({corpus.documents[doc].subject for doc in unread}))
     kept = corpus.without(left_out)
     if not kept.documents:
-        raise UserError(f"{corpus.path}: --leave-out {leave_out:g} leaves no document to read.")
+        raise UserError(f"{corpus.source}: --leave-out {leave_out:g} leaves no document to read.")
 
     free = [name for name in index.usable("train") if name not in gone]
     total = len(index.questions["train"])
@@ -175,7 +176,7 @@ def split_subjects(
     return Split(learned, kept, (*calibrating, *judged, *fitting), tuple(notes), left_out)
 
 
-def split_dev(corpus: Corpus, train: QuestionSet, dev: QuestionSet, *, seed: int) -> Split:
+def split_dev(corpus: Database, train: QuestionSet, dev: QuestionSet, *, seed: int) -> Split:
     """For a run that learned from all training questions: half of the dev subjects calibrate.
 
     The others are judged. Subjects that the training questions ask about too do neither.
@@ -232,8 +233,8 @@ def check_shares(set_aside: float | None, leave_out: float) -> None:
 class SubjectIndex:
     """The subjects of each question file, by their folded names, and the documents naming them."""
 
-    def __init__(self, corpus: Corpus, files: Mapping[str, QuestionSet]) -> None:
-        self.documents, self.names = corpus.documents, names_of(corpus.documents)
+    def __init__(self, corpus: Database, files: Mapping[str, QuestionSet]) -> None:
+        self.documents, self.documents_about = corpus.documents, corpus.documents_about
         self.questions: dict[str, dict[FoldedName, list[Question]]] = {file: {} for file in files}
         answers: dict[tuple[FoldedName, str], set[tuple[str, str]]] = defaultdict(set)
         for file, content in files.items():
@@ -245,9 +246,9 @@ class SubjectIndex:
         self._file_counts = Counter(chain.from_iterable(self.questions.values()))
         self.named_in = find_named(corpus.documents, self._file_counts)
 
-    def __contains__(self, name: object) -> bool:
+    def __contains__(self, name: Any) -> bool:
         """Whether a question or a document is about that name."""
-        return name in self._file_counts or name in self.names
+        return name in self._file_counts or bool(self.documents_about(name))
 
     def fit_questions(self, file: str, name: FoldedName) -> list[Question]:
         """The file's questions about a subject, each once, that have one answer in one file."""
@@ -268,7 +269,7 @@ class SubjectIndex:
         return [
             name
             for name in self.usable(file)
-            if self.named_in[name] and self.named_in[name].issubset(self.names.about(name))
+            if self.named_in[name] and self.named_in[name].issubset(self.documents_about(name))
         ]
 
     def draw_typical(

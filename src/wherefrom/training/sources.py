@@ -1,7 +1,8 @@
 """From a phase's mixture to batches: which records feed which objective.
 
 Every row of a batch carries a source number, which says what the row was made of. It is the index
-of a document or, for a question, the number of documents plus the number of the question's subject.
+of a document or, for a question, the number of documents plus the number of the question's subject
+in the database (0 if no document is about it).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from wherefrom.corpus.batches import BatchStream, ExampleSource
-from wherefrom.corpus.documents import Document, names_of
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.examples import (
     EncodedDocument,
     Example,
@@ -33,9 +34,7 @@ from wherefrom.corpus.examples import (
     span_example,
     text_example,
 )
-from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
@@ -55,50 +54,44 @@ class TrainingData:
     questions: Sequence[Example]
     block: int
     question_sources: Sequence[int]  # the source number of each question
-    members: Sequence[tuple[int, ...]]  # source number -> indices of its documents
-    left_out: Collection[int]  # source numbers whose rows have no loss
+    database: Database
+    left_out: Collection[int] = ()  # source numbers whose rows have no loss
 
     @classmethod
     def encode(
         cls,
-        documents: Sequence[Document],
+        database: Database | None,
         questions: Sequence[Question],
         tokens: Tokenizer,
         block: int,
         left_out: Collection[int] = (),
     ) -> TrainingData:
-        """Documents and questions in, tokens out.
+        """Documents, facts and questions in, tokens out.
 
         Rows made of documents on the lines `left_out` have no loss, and neither have questions
         about subjects that have no other document. Everything else stays as it is for the whole
         text: the facts read off the text, and the order of the rows.
         """
-        readings = read_relations(documents, questions)
+        database = database or Database()
         questions = [question for question in questions if not question.is_silent]
-        names, count = names_of(documents), len(documents)
-        in_no_document = count + len(names)
-
-        def question_source(question: Question) -> int:
-            subject = names.number(fold_words(question.subject))
-            return count + subject if subject >= 0 else in_no_document
-
-        def documents_of(source: int) -> tuple[int, ...]:
-            if source < count:
-                return (source,)
-            return tuple(names.places(source - count)) if source < in_no_document else ()
-
-        lines = set(left_out)
-        gone = {i for i, document in enumerate(documents) if document.line in lines}
-        subjects = {int(names.of_document[i]) for i in gone} - {-1}
-        silent = {count + n for n in subjects if gone.issuperset(names.places(n))}
+        count = len(database.documents)
+        names = [fold_words(question.subject) for question in questions]
+        gone = set(database.documents_on(left_out))
+        subjects = {database.subject_of(i) for i in gone} - {0}
+        only_gone = [n for n in subjects if gone.issuperset(database.documents_of(n))]
         return cls(
-            documents=encode_documents(documents, tokens, readings) if documents else (),
-            questions=question_examples(questions, tokens, block) if questions else (),
+            documents=encode_documents(database, tokens),
+            questions=question_examples(questions, tokens, block),
             block=block,
-            question_sources=list(map(question_source, questions)),
-            members=Computed(documents_of, in_no_document + 1),
-            left_out=gone | silent,
+            question_sources=[count + database.subject_id(name) for name in names],
+            database=database,
+            left_out=gone | {count + number for number in only_gone},
         )
+
+    def documents_of(self, source: int) -> list[int]:
+        """The indices of the documents that a source number stands for."""
+        count = len(self.documents)
+        return [source] if source < count else self.database.documents_of(source - count)
 
 
 class ClozeRecords:

@@ -178,7 +178,7 @@ def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[i
     rng, seed = np.random.default_rng(0), run.info["job"]["seed"]
     streams = [stream_for(Phase(**fields), data, [seed]) for fields in run.info["job"]["phases"]]
     examples = [
-        (source.make(record, rng), data.members[source.numbers[record]])
+        (source.make(record, rng), data.documents_of(source.numbers[record]))
         for stream in streams
         for source in stream.sources
         for record in range(len(source.numbers))

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -20,7 +20,8 @@ from scipy.stats import rankdata
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.database import RUN_DATABASE, Database
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.split import DEV, JUDGED, HeldOutQuestion, find_named, read_subjects
@@ -36,7 +37,7 @@ from wherefrom.provenance.attribution.retraining import (
     outcome,
 )
 from wherefrom.provenance.confidence.fit import load_confidence
-from wherefrom.provenance.evidence import EVIDENCE_FILE, ensure_evidence
+from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.provenance.metrics import DEFINED, LEVEL, RESAMPLES, Answers, Floats, auroc, ratio
 from wherefrom.provenance.signals.reader import RIVALS, SIGNS, SUPPORT
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun, AskOptions
@@ -151,7 +152,7 @@ def pair_answers(
 def rate_answers(
     learned: LearnedRun,
     model: Run,
-    corpus: Corpus,
+    corpus: Database,
     subjects: Sequence[HeldOutQuestion],
     answers: Sequence[str] | None = None,
 ) -> list[Record]:
@@ -163,8 +164,8 @@ def rate_answers(
     run, confidence = learned.run, load_confidence(learned.run)
     questions, names = [s.question for s in subjects], [s.subject for s in subjects]
     rated_by = replace(confidence, run=replace(model, folder=run.folder))
-    path = model.folder / EVIDENCE_FILE
-    with closing(ensure_evidence(corpus, path, learned.questions)) as evidence:
+    database = save_database(corpus, model.folder / RUN_DATABASE, learned.questions)
+    with Evidence(database.reopen()) as evidence:
         known = confidence.signal_state.known_answers
         asked = AskedRun(model, evidence, rated_by, known)
         verdicts = asked.give_verdicts(questions, names, AskOptions(also=None))
