@@ -75,7 +75,7 @@ def test_every_recorded_file_is_one_of_the_list(tiny_study):
 
 @pytest.mark.parametrize(
     "name",
-    ["judgement.json", "judged.jsonl", "subjects.jsonl", "metrics.jsonl", "predictions/dev.jsonl"],
+    ["judgement.json", "judged.jsonl", "metrics.jsonl", "predictions/dev.jsonl"],
 )
 def test_a_record_that_was_cut_or_is_of_another_run_is_named_in_the_report(run, name):
     content = (run / name).read_bytes()

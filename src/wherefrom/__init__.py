@@ -25,6 +25,7 @@ _MODULES = {
     "corpus.world": "make_world write_world",
     "errors": "Record UserError",
     "provenance.ask": "Asker open_asker",
+    "provenance.guarantee": "Guarantee",
     "provenance.verdicts": "Verdict",
     "recall.decode": "Recall",
     "study": "StudyResult",

@@ -20,6 +20,7 @@ from wherefrom.errors import Record as Record
 from wherefrom.errors import UserError as UserError
 from wherefrom.provenance.ask import Asker as Asker
 from wherefrom.provenance.ask import open_asker as open_asker
+from wherefrom.provenance.guarantee import Guarantee as Guarantee
 from wherefrom.provenance.verdicts import Verdict as Verdict
 from wherefrom.recall.decode import Recall as Recall
 from wherefrom.study import StudyResult as StudyResult

@@ -163,16 +163,15 @@ class Wherefrom:
 
     @public
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
-        from wherefrom.corpus.questions import QuestionSet, read_questions
-        from wherefrom.recall.decode import answer_all, score
+        from wherefrom.corpus.questions import QuestionSet
+        from wherefrom.evaluation import answer_questions, count_right, read_asked_questions
 
         run = self._require_own_model()
+        refused: dict[int, str] = {}
         if not isinstance(questions, QuestionSet):
-            questions = checked(read_questions)(questions, run.templates)
+            questions, refused = checked(read_asked_questions)(run, questions)
         questions.require_answers()
-        asked = questions.questions
-        said = answer_all(run.model, run.tokens, [each.text for each in asked])
-        return score([each.text for each in said], [each.answer or "" for each in asked])
+        return count_right(questions, answer_questions(run, questions, refused))
 
     @public
     def judge(

@@ -339,7 +339,7 @@ def calibrate(
             names, relations = [s.subject for s in calibrating], [s.template for s in calibrating]
             support = find_support(evidence, names, answers, known, templates=relations)
     roles.write_subjects(run.folder, subjects)
-    update_run(run.folder, wrote=(roles.SUBJECTS_FILE,))
+    update_run(run.folder, wrote=(RUN_DATABASE,))
     right = np.array([is_match(a, s.answer) for a, s in zip(answers, calibrating, strict=True)])
     signals, columns = learn_signals(records, right, seed)
     policies, read_about = fit.fit_policies(

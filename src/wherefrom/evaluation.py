@@ -7,7 +7,7 @@ that the user names, and the reader. What is found is recorded in the run folder
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,11 @@ class Evaluation:
 
 
 def read_asked_questions(
-    run: Run, path: Path, templates: Sequence[str] = (), *, say: Callable[[str], None]
+    run: Run,
+    path: str | Path,
+    templates: Sequence[str] = (),
+    *,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[QuestionSet, dict[int, str]]:
     """The questions of a file as `wherefrom ask` understands them, and by line why some are not.
 
@@ -115,6 +119,28 @@ def read_asked_questions(
         return read_questions(path, templates or run.templates), {}
     with open_asker(run, say=say) as asker:
         return read_matched_questions(path, asker.matcher)
+
+
+def answer_questions(
+    run: Run,
+    asked: QuestionSet,
+    refused: Collection[int] = (),
+    *,
+    report: Callable[[int], None] | None = None,
+) -> list[Answer]:
+    """The run's answers in the order of the file; an empty one on a line that is refused."""
+    texts = [question.text for question in asked.questions if question.line not in refused]
+    said = iter(answer_all(run.model, run.tokens, texts, report=report))
+    nothing = Answer("", (), 0.0, 0.0)
+    return [nothing if one.line in refused else next(said) for one in asked.questions]
+
+
+def count_right(asked: QuestionSet, answers: Sequence[Answer]) -> Recall:
+    """Exact answers; questions that no document answers do not count: no model can be silent."""
+    pairs = zip(asked.questions, answers, strict=True)
+    stated = [(question, answer) for question, answer in pairs if not question.is_silent]
+    labels = [question.answer or "" for question, _ in stated]
+    return score([answer.text for _, answer in stated], labels)
 
 
 def evaluate_run(
@@ -130,14 +156,7 @@ def evaluate_run(
     refused: by line, why a question is not asked; it counts as not answered.
     """
     refused = refused or {}
-
-    def ask(model: Run, report: Callable[[int], None] | None = None) -> list[Answer]:
-        texts = [question.text for question in asked.questions if question.line not in refused]
-        said = iter(answer_all(model.model, model.tokens, texts, report=report))
-        nothing = Answer("", (), 0.0, 0.0)
-        return [nothing if one.line in refused else next(said) for one in asked.questions]
-
-    answers = ask(run, report)
+    answers = answer_questions(run, asked, refused, report=report)
     predictions = [answer.text for answer in answers]
     right = [question.answer or "" for question in asked.questions]
     taken = [i for i, question in enumerate(asked.questions) if question.line not in refused]
@@ -154,13 +173,14 @@ def evaluate_run(
         is_twin = "questions only" not in models and _is_questions_only_twin(other, run)
         models["questions only" if is_twin else str(other.folder)] = other
     for name, model in models.items():
-        said[name] = [answer.text for answer in (answers if model is run else ask(model))]
+        others = answers if model is run else answer_questions(model, asked, refused)
+        said[name] = [answer.text for answer in others]
     rows = _make_rows(asked, said, models)
     notes += [*learned.notes, *_note_learned(learned, asked)]
     by_name = {row["name"] for row in rows}
     if by_name >= {"model", "majority", "reader"}:
         notes += compare_rows(rows)
-    return Evaluation(asked, answers, score(predictions, right), rows, said, notes)
+    return Evaluation(asked, answers, count_right(asked, answers), rows, said, notes)
 
 
 def record_evaluation(run: Run, evaluation: Evaluation) -> None:

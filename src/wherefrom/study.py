@@ -18,10 +18,11 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.formats import check_files, convert, describe_facts
 from wherefrom.corpus.matching import match_documents, respell
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
-from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects
+from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects, write_learned
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
+from wherefrom.provenance.names import are_people
 from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_answer, score
 from wherefrom.storage import make_folder, write_whole
 from wherefrom.training.distributed import join_processes
@@ -196,6 +197,7 @@ class PreparedStudy:
             "left_out": list(split.left_out),
             "not_learned": sorted(_subjects(train) - _subjects(split.train)),
             "rung": settings.recipe.rung,
+            "about_people": are_people(sorted(_subjects(train))),
         }
         if train.endings:
             details["endings"] = train.endings
@@ -286,9 +288,14 @@ def run_study(
                     open_folder(job.out, job.record, resume=settings.resume)
             stack.enter_context(lock_run(make_folder(out)))
             prepared.given.write_converted()
+            database = prepared.split.corpus
             if is_run(out):
                 discard_changed(out, RUN_DATABASE)
-            prepared.split.corpus.save(out / RUN_DATABASE)
+            database.save(out / RUN_DATABASE)
+            write_learned(database, "train", prepared.split.train.questions)
+            write_learned(database, "stopping", prepared.stopping_questions)
+            if is_run(out):
+                update_run(out, wrote=(RUN_DATABASE,))
             return prepared
 
         prepared = processes.from_rank0(prepare)
@@ -309,7 +316,7 @@ def run_study(
         rows = _rows(run, questions_only, prepared, answers)
         if unseen is not None:
             pairs = list(zip(unseen.questions, ask_file(run, unseen), strict=True))
-            rows.append(make_row("unseen people", "in no document: guesses", pairs, run))
+            rows.append(make_row("unseen subjects", "in no document: guesses", pairs, run))
         notes = [*compare_rows(rows), _describe_shown(run), *prepared.notes]
 
         def finish() -> None:
@@ -436,7 +443,7 @@ def baseline_answers(
 ) -> dict[str, list[str]]:
     """Answers without a model: the commonest one, a guess by the name, and the text's reader."""
     answers: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}}
-    for template in dev.templates:
+    for template in dict.fromkeys(question.template for question in dev.questions):
         questions = [q for q in dev.questions if q.template == template]
         answered = [q for q in train.questions if not q.is_silent]
         learned = [q for q in answered if q.template == template] or answered
@@ -493,7 +500,7 @@ def make_row(
         labels = [question.answer or "" for question, _ in pairs]
         return {**score([answer for _, answer in pairs], labels).to_dict()}
 
-    templates = list(dict.fromkeys(question.template for question, _ in pairs))
+    templates = list(dict.fromkeys(q.template for q, _ in pairs if q.template))
     relations = {}
     if len(templates) > 1:
         for template in templates:

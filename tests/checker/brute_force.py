@@ -939,8 +939,11 @@ def comparison_is_true(drawn, n):
 
 
 def contradicts_variance(drawn, result):
+    sizes = [3, 4, 5, 12, 13, 40]
+    if result.counterexample is not None:
+        sizes += result.counterexample.sizes.values()
     with mpmath.workdps(VARIANCE_DIGITS):
-        truths = {n: comparison_is_true(drawn, n) for n in (3, 4, 5, 12, 13, 40)}
+        truths = {n: comparison_is_true(drawn, n) for n in sizes}
     if result.passed and False in truths.values():
         return f"it is false at n = {next(n for n in truths if truths[n] is False)}"
     if result.verdict == "refuted" and all(truths.values()):

@@ -163,11 +163,34 @@ def test_two_angles_meet_exactly_where_fifty_digits_say_so(kind, w, v, f, g):
 def test_the_failure_probability_of_two_heads_is_the_normal_law():
     """q1 = beta mu_a, q2 = beta mu_b: samples fail where head 1 loses its lead."""
     lost = 0.5 * math.erfc(1.0)
-    heads = [(1e6, 0.0, 0.0), (0.0, 1e6, -1e6)]
+    heads = [(1e6, 0.0, 0.0, 0.0), (0.0, 1e6, -1e6, 0.0)]
     given_, aside, in_all = failure_probability(heads, 10, 0.01)
     assert given_ == pytest.approx(0.0, abs=1e-4)
     assert aside == pytest.approx(lost, abs=1e-9)
     assert in_all == pytest.approx(lost, abs=1e-4)
-    repelling = [(1e6, -1e6, 0.0), (-1e6, 1e6, -2e6)]
+    repelling = [(1e6, -1e6, 0.0, -1e6), (-1e6, 1e6, -2e6, -1e6)]
     in_all = failure_probability(repelling, 10, 0.01)[2]
     assert in_all == pytest.approx(0.5 * math.erfc(2.0), abs=2e-4)
+
+
+def test_the_verifier_compares_a_count_with_the_models_own():
+    one = Fraction(1)
+    terms = ((1, 2, 0, 1), (1, 1, 0, 2))
+    shrunk = {(0, 2, 0, 1): {terms[0]: one}, (0, 1, 0, 2): {terms[1]: one}}
+    same = {term: {term: one} for term in terms}
+    count = {"model": "vanilla", "d_is_fixed": False, "written": dict.fromkeys(terms, one)}
+    count |= {"above": same, "below": same | shrunk}
+    assert verify({"kind": "domination", "counts": [count]}) == ""
+    larger = {(2, 2, 0, 1): one, **count["written"]}
+    wrong = [
+        {"model": "perceiver"},
+        {"written": dict.fromkeys(terms, -one)},
+        {"written": larger},  # a term that nothing is said about
+        {"written": larger, "above": same | {(2, 2, 0, 1): {terms[0]: one}}},
+        {"below": same},  # terms of the model are forgotten
+        {"below": same | {term: {(3, 3, 3, 3): one} for term in shrunk}},
+        {"above": {term: {term: 2 * one} for term in terms}},
+        {"d_is_fixed": True},
+    ]
+    for change in wrong:
+        assert verify({"kind": "domination", "counts": [count | change]}) != ""

@@ -255,3 +255,50 @@ def test_a_formula_in_latex_is_the_formula_in_plain_text():
         plain, latex = f"q=({brute_force.write(tree)})*k_j", f"q = {in_latex(tree)} k_j"
         first, second = (read_construction(PROBLEMS["copy"], [t]) for t in (plain, latex))
         assert first.read_as == second.read_as, latex
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "for some large constant c",
+        "for a large positive number c",
+        "c a very large scalar",
+        "a very large scalar c",
+        "where c is an arbitrarily large positive constant",
+    ],
+)
+def test_large_factors_in_words(condition):
+    assert check("average", f"q = c(k_a+k_b), {condition}").verdict == "proved"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q = t(k_a+k_b), a very large scalar s",  # about a letter that is not in the formula
+        "q = t(k_a+k_b), beta >> 0",
+        "q = beta(k_a+k_b) for some small constant beta",
+        "q = beta(k_a+k_b), beta large for most n",
+        "q = beta*(k_a+k_b) where k_a = k_b",
+        "q = beta*(k_a+k_b), n = 2",
+        "q = beta*(k_a+k_b) with 0 < beta < infinity",
+        "q = beta*(k_a+k_b), beta = n",
+        "q = beta*(k_a+k_b) if n is even",
+        "q = beta*(k_a+k_b) except when n=7",
+        "q = beta (k_a + k_b) (where beta need not be large)",
+    ],
+)
+def test_a_condition_that_is_not_known_is_asked_back(text):
+    with pytest.raises(UserError):
+        check("average", text)
+
+
+def test_a_pair_may_have_a_condition():
+    texts = [r"(q_1,q_2) = (\beta\mu_a, \beta\mu_b), \beta\gg 0", "(q1, q2) = t(mu_a, mu_b), t > 0"]
+    for text in texts:
+        assert set(check("two-heads", text).read_as) == {"q1", "q2"}
+
+
+def test_keys_of_one_number_are_rows():
+    assert check("hull", "K=[[0],[1],[2]]").verdict == "proved"
+    assert check("hull", "K=[[1],[0],[2]]").verdict == "refuted"
+    assert check("hull", "K=[[-1],[0],[2.5]]").verdict == "proved"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from statistics import NormalDist
 
 import pytest
 
@@ -170,3 +172,26 @@ def test_a_sign_that_changes_at_a_large_n_ends_in_time():
     assert verdict("variance", "(n-1e12)*var_c+var_one = 2*var_one+0*var_c") != "proved"
     assert verdict("variance", "(n-1e12)*var_one > 0") == "refuted"
     assert verdict("variance", "(n-12000000)*var_c < (n-12000000)*var_one*4") != "proved"
+
+
+def share_of_samples_lost(lead, n):
+    """Of the samples with e > 0: head 1 puts more than 2 % on keys other than a."""
+    length = NormalDist(1, math.sqrt(0.5))
+    edge = (math.log(n - 1) + math.log(49)) / lead
+    return (length.cdf(edge) - length.cdf(0)) / (1 - length.cdf(0))
+
+
+@pytest.mark.parametrize("lead", [100, 300, 627])  # the last one is lost at n = 6e49
+def test_two_heads_with_a_constant_lead_fail_where_the_normal_law_says(lead):
+    result = check("two-heads", [f"q1={lead}*mu_a", f"q2={lead}*mu_b"])
+    n = result.counterexample.sizes["n"]
+    assert result.verdict == "refuted"
+    assert share_of_samples_lost(lead, n) > 0.05 > share_of_samples_lost(lead, n // 10)
+    assert lead != 627 or 1e49 < n < 1e50
+
+
+def test_a_logit_far_below_does_not_hide_the_others():
+    """b is -beta^2 in head 1, beside which 100 e and 1 are lost in floats."""
+    texts = ["q1=100*mu_a-beta**2*mu_b+sum_others", "q2=1e-12*beta*mu_b"]
+    n = check("two-heads", texts).counterexample.sizes["n"]
+    assert share_of_samples_lost(100, n * math.e) > 0.05 > share_of_samples_lost(100, n / 10)

@@ -132,10 +132,15 @@ def test_the_same_text_and_questions_are_not_written_again(tmp_path):
     before = file.stat().st_ino
     with_facts().save(file)
     assert file.stat().st_ino == before
+    asked = [("train", 1, "train", "Cy", "Where was Cy born?", "Bonn", BORN)]
+    with Database.open(file) as saved:
+        assert saved.questions(["train"]) is None
+        saved.write_questions(["train"], asked)
     other = with_facts()
     other.start_facts("other questions")
     other.save(file)
     assert file.stat().st_ino != before
+    assert other.questions(["train"]) == asked  # what was asked is kept
 
 
 def test_threads_read_one_database(tmp_path):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import signal
+import sqlite3
+import subprocess
+import sys
 from collections import Counter
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,9 @@ from wherefrom.corpus.questions import Question, QuestionSet
 from wherefrom.corpus.split import (
     ASSUMED_UNSEEN,
     SPARE_NAMES,
-    SUBJECTS_FILE,
     HeldOutQuestion,
     Split,
-    default_share,
+    default_set_aside,
     find_named,
     invent_names,
     read_subjects,
@@ -159,8 +161,32 @@ def test_every_question_of_a_judged_subject_is_judged_and_few_subjects_set_more_
     made = split_subjects(write_about(NAMES[:60]), train, both, seed=0)
     judged = made.with_role("judged")
     assert Counter(subject.template for subject in judged) == {BORN: 20, died: 30}
-    assert [default_share(n) for n in (20, 100, 1_000, 5_000)] == [0.3, 0.5, 0.2, 0.1]
-    assert len(named(made, "set aside")) == round(0.3 * 40)
+    assert len(named(made, "set aside")) == round(0.2 * 40)
+    assert any("a guarantee takes about 100" in note for note in made.notes)
+
+
+@given(subjects=st.integers(1, 100_000))
+def test_as_many_are_set_aside_as_buy_a_guarantee(subjects):
+    aside = default_set_aside(subjects)
+    assert aside <= 200
+    assert aside >= 100 or aside <= max(1, subjects // 4)
+    assert subjects - aside >= aside
+    assert (aside >= 100) == (subjects >= 200)
+
+
+def test_every_relation_has_its_share_of_those_set_aside():
+    """One question about each subject, in three relations of different sizes."""
+    names = [f"{first} {last}{end}" for first in GIVEN for last in FAMILY for end in ("", "by")]
+    sizes = {BORN: 100, "Who taught {subject}?": 60, "Whom did {subject} teach?": 40}
+    questions, start = [], 0
+    for template, size in sizes.items():
+        questions += ask(names[start : start + size], template).questions
+        start += size
+    train = replace(ask(names), questions=tuple(questions), templates=tuple(sizes))
+    corpus = write_about([*names, "Xo Zed"])
+    made = split_subjects(corpus, train, ask(["Xo Zed"]), set_aside=0.1, seed=3)
+    aside = Counter(s.template for s in made.subjects if s.source == "set aside")
+    assert all(abs(aside[template] - size / 10) <= 1 for template, size in sizes.items())
 
 
 @given(
@@ -229,20 +255,43 @@ def test_subjects_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
     subjects = (*split(leave_out=0.2).subjects, odd)
     write_subjects(tmp_path, subjects)
     assert read_subjects(tmp_path) == subjects
-    first = json.loads((tmp_path / SUBJECTS_FILE).read_text("utf-8").split("\n")[0])
-    assert list(first) == ["role", "seen", "source", "subject", "question", "answer", "template"]
+    write_subjects(tmp_path, subjects[:3])  # which replace the others
+    assert read_subjects(tmp_path) == subjects[:3]
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    ["{", '{"role": "judged"}', {"role": "king"}, {"seen": 1}, {"question": ""}, {"more": 1}],
-)  # fmt: skip
-def test_a_broken_line_is_a_sentence_with_its_number(tmp_path: Path, wrong: Any) -> None:
-    whole = asdict(HeldOutQuestion("judged", True, "dev", "A", "B", "C", ""))
-    line = wrong if isinstance(wrong, str) else json.dumps(whole | wrong)
-    (tmp_path / SUBJECTS_FILE).write_text(f"{json.dumps(whole)}\n{line}\n")
-    with pytest.raises(UserError, match="line 2: this is not a subject"):
+    "wrong", ["role = 'judged', source = 'king'", "question = ''", "subject = ''"]
+)
+def test_a_broken_row_is_a_sentence_with_its_number(tmp_path: Path, wrong: str) -> None:
+    write_subjects(tmp_path, [HeldOutQuestion("judged", True, "dev", "A", "B", "C", "")] * 2)
+    with sqlite3.connect(tmp_path / "run.sqlite") as database:
+        database.execute(f"UPDATE questions SET {wrong} WHERE id = 2")
+    database.close()
+    with pytest.raises(UserError, match="held-out question 2: this is not a question"):
         read_subjects(tmp_path)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from wherefrom.corpus.split import HeldOutQuestion, write_subjects
+
+def rows():
+    for i in range(20_000):
+        yield HeldOutQuestion("judged", True, "dev", f"A {i}", "B" * 500, "C", "")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write_subjects(Path(sys.argv[1]), rows())
+"""
+
+
+def test_questions_that_were_written_in_part_are_not_there(tmp_path: Path) -> None:
+    before = (HeldOutQuestion("judged", True, "dev", "A", "B", "C", ""),)
+    write_subjects(tmp_path, before)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "run.sqlite-journal").exists()
+    assert read_subjects(tmp_path) == before
 
 
 # --- invented names ---------------------------------------------------------------------------

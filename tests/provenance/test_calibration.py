@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from wherefrom.errors import UserError
-from wherefrom.provenance import metrics
+from wherefrom.provenance import guarantee, metrics
 from wherefrom.provenance.confidence import calibration
 from wherefrom.provenance.confidence.calibration import (
     Calibration,
@@ -172,12 +172,12 @@ def graded_subjects(count: int, rng: np.random.Generator, *, grid_risk: bool = F
 
 
 def test_the_bound_is_clopper_and_pearsons():
-    assert calibration.upper_bound(5, 5, 0.05) == 1
+    assert guarantee.upper_bound(5, 5, 0.05) == 1
     for wrong, given_answers in ((0, 59), (3, 153), (17, 90)):
-        bound = calibration.upper_bound(wrong, given_answers, 0.05)
-        assert calibration.tail(wrong, given_answers, bound) == pytest.approx(0.05)
-    assert calibration.fewest_answers(0.05, 0.05) == 59  # the rule of three
-    assert calibration.tail(0, 59, 0.05) <= 0.05 < calibration.tail(0, 58, 0.05)
+        bound = guarantee.upper_bound(wrong, given_answers, 0.05)
+        assert guarantee.tail(wrong, given_answers, bound) == pytest.approx(0.05)
+    assert guarantee.fewest_answers(0.05, 0.05) == 59  # the rule of three
+    assert guarantee.tail(0, 59, 0.05) <= 0.05 < guarantee.tail(0, 58, 0.05)
 
 
 @pytest.mark.parametrize("always_false", [False, True])
@@ -203,15 +203,17 @@ def test_the_choice_agrees_with_mapie():
     control = pytest.importorskip("mapie.risk_control")
     methods = pytest.importorskip("mapie.risk_control.methods")
     guaranteed = 0
-    for seed in range(4):
+    for seed in range(8):
         confidence, right = graded_subjects(500, np.random.default_rng(seed))
-        some, bad = (calibration.count_from(each) for each in (confidence, confidence[~right]))
-        doubt = [(1 - confidence[confidence >= at]).sum() for at in calibration.GRID]
-        start = int(np.argmin(calibration.tail(np.floor(doubt), some, 0.05)))
+        some, bad = (
+            guarantee.count_from(each, calibration.GRID)
+            for each in (confidence, confidence[~right])
+        )
+        start = int(np.argmax(some >= guarantee.first_count(500, 0.05, 0.05)))
         grid, some, bad = calibration.GRID[start:], some[start:], bad[start:]
         share = np.maximum(bad / some - 1e-12, 0)  # so that its ceiling finds the count again
         theirs = methods.compute_hoeffding_bentkus_p_value(share, some, np.array([0.05]), True)
-        assert theirs[:, 0] == pytest.approx(calibration.tail(bad, some, 0.05), abs=1e-6)
+        assert theirs[:, 0] == pytest.approx(guarantee.tail(bad, some, 0.05), abs=1e-6)
         passed = control.control_fwer(theirs[:, 0], 0.05, "fixed_sequence")
         found = guarantee_threshold(confidence, right).threshold
         assert found == (grid[passed].min() if len(passed) else None)
@@ -221,10 +223,10 @@ def test_the_choice_agrees_with_mapie():
 
 def test_the_first_failure_ends_the_tests():
     """Sure answers are wrong where the tests begin; below, where more are right, none is tried."""
-    confidence = np.repeat([0.99, 0.6], [300, 3000])
-    right = np.concatenate([np.arange(300) % 10 > 0, np.ones(3000, dtype=bool)])
+    confidence = np.repeat([0.99, 0.6], [300, 1000])
+    right = np.concatenate([np.arange(300) % 10 > 0, np.ones(1000, dtype=bool)])
     assert guarantee_threshold(confidence, right).threshold is None
-    assert guarantee_threshold(confidence, np.ones(3300, dtype=bool)).threshold == 0.5
+    assert guarantee_threshold(confidence, np.ones(1300, dtype=bool)).threshold == 0.5
 
 
 @given(
@@ -243,7 +245,7 @@ def test_a_guarantee_is_kept_here_or_a_sentence_says_why_not(rows, risk, delta):
         given_answers = confidence >= found.threshold
         assert found.given == given_answers.sum()
         assert found.wrong == (given_answers & ~right).sum() <= risk * found.given
-        bound = calibration.upper_bound(found.wrong, found.given, delta)
+        bound = guarantee.upper_bound(found.wrong, found.given, delta)
         assert found.bound == pytest.approx(bound)
         assert bound <= risk + 1e-9
     equal = np.repeat([0.9, 0.6], 300)  # one that is equal to the threshold is given

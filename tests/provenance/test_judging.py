@@ -191,7 +191,7 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
         for number, one in enumerate(read_subjects(own.folder))
     ]
     write_subjects(own.folder, people)
-    update_run(own.folder, wrote=("subjects.jsonl",))
+    update_run(own.folder, wrote=("run.sqlite",))
 
     give_verdicts = AskedRun.give_verdicts
 
@@ -246,11 +246,11 @@ def test_every_interval_has_the_level_that_was_asked_for(own):
 def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own):
     people = read_subjects(own.folder)
     write_subjects(own.folder, [replace(person, role=CALIBRATION) for person in people])
-    update_run(own.folder, wrote=("subjects.jsonl",))
+    update_run(own.folder, wrote=("run.sqlite",))
     for file, said in (
-        ("subjects.jsonl", "no subjects to judge"),
-        ("calibration.json", r"subjects\.jsonl is missing"),
-        ("judged.jsonl", r"calibration\.json is missing"),
+        ("judged.jsonl", "no held-out questions to judge"),
+        ("calibration.json", "no held-out questions to judge"),
+        ("judgement.json", r"calibration\.json is missing"),
     ):
         with pytest.raises(UserError, match=said):
             judge_run(own, **FEW)

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from wherefrom.corpus.database import read_documents
-from wherefrom.corpus.split import HeldOutQuestion
+from wherefrom.corpus.split import HeldOutQuestion, write_subjects
 from wherefrom.provenance.judging import Judged, Judgement, Score, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, as_metric
 from wherefrom.storage import sha256_of
@@ -74,13 +74,9 @@ def write_run(folder, **changes):
     }  # fmt: skip
     write(folder / "judgement.json", judgement.record)
     write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.subjects])
-    write_lines(
-        folder / "subjects.jsonl",
-        [
-            {key: getattr(one, key) for key in HeldOutQuestion.__match_args__}
-            for one in judgement.subjects
-        ],
-    )
+    keys = HeldOutQuestion.__match_args__
+    held_out = [HeldOutQuestion(*(getattr(one, key) for key in keys)) for one in judgement.subjects]
+    write_subjects(folder, held_out)
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
     write(folder / "origins.json", make_origins())
     push = {"push": 0.6, "low": 0.5, "high": 0.7, "lines": 0.1}
@@ -157,7 +153,7 @@ def make_judgement():
         Score("greedy likelihood", "its own", confidence**2, confidence**2 >= 0.5, 0.5, "no more."),
     ]
     how = {"resamples": 20, "level": 0.95, "seed": 0}
-    promise = {"threshold": None, "reason": "too few people.", "risk": 0.05, "delta": 0.05,
+    promise = {"threshold": None, "reason": "too few subjects.", "risk": 0.05, "delta": 0.05,
                "subjects": 4, "given": 0, "wrong": 0}  # fmt: skip
     kept = {**promise, "threshold": 0.5, "reason": None, "given": 3}
     record = {
@@ -173,7 +169,16 @@ def make_judgement():
         },
         **measure_scores(scores, people, precision=0.95, bootstrap=Bootstrap(20, 0.95, (0, 0))),
         "open_world_floor": as_metric(0.3),
-        "notes": ["internal: too few people.", "a note of the judgement."],
+        "notes": ["internal: too few subjects.", "a note of the judgement."],
+        "silence": {
+            "Where was {subject} born?": {
+                "stated": 60,
+                "missed_stated": 2,
+                "silent": 9,
+                "false_stated": 3,
+                "false_shown": 1,
+            }
+        },
     }
     return Judgement(subjects=people, record=json.loads(json.dumps(record)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -12,12 +13,12 @@ from report_samples import WEIGHTS, make_judgement, record_all, write, write_run
 
 from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
-from wherefrom.report.study_report import WORDS, make_report
+from wherefrom.report.study_report import WORDS, make_report, render
 from wherefrom.training.record import read_record, update_run
 
 IDS = list(dict.fromkeys(words["id"] for words in WORDS["section"]))
 JUDGED = {"documents", "answers", "telling", "grades", "risk", "probabilities", "calibration",
-          "verdicts", "examples"}  # fmt: skip
+          "verdicts", "silence", "examples"}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,21 @@ def test_a_whole_run_has_every_section_but_twins(report):
     for one in report["questions"]:
         assert one["answered"]
         assert one["answer"] == section(report, one["section"])["sentence"]
+
+
+def test_what_was_misread_stands_beside_what_was_missed(report):
+    found = section(report, "silence")
+    assert found["table"]["rows"] == [["Where was … born?", 60, 2, 9, 3, 1, 0, 0]]
+    for number in ("9 questions", "3", "1 was shown", "60 questions", "2 were missed"):
+        assert number in found["sentence"]
+
+
+def test_a_report_about_companies_has_no_section_on_people(copied):
+    update_run(copied, about_people=False)
+    report = make_report(copied)
+    assert not {"names", "cost"} & {one["id"] for one in report["sections"]}
+    text = render(report, "md").lower()
+    assert not re.search(r"\b(people|person|origin|perceiver)\b", text)
 
 
 def test_recall_stands_beside_the_baselines_and_by_documents_and_answers(report):

@@ -96,6 +96,7 @@ class TestWhatARunLearnedFrom:
         assert corpus is not None
         assert questions is not None
         learned = read_learned_questions(questions).questions
+        aside = {fold_words(s.subject) for s in read_subjects(moved) if s.role != JUDGED}
         saved = read_learned_documents(corpus)
         assert saved.file == moved / "run.sqlite"
         assert saved.documents_sha256 == run.job.documents
@@ -103,7 +104,6 @@ class TestWhatARunLearnedFrom:
         read_again = read_learned_documents(corpus)
         assert list(read_again.documents) == list(saved.documents)
         assert digest_of(question_rows(learned)) == run.job.questions
-        aside = {fold_words(s.subject) for s in read_subjects(moved) if s.role != JUDGED}
         assert aside
         assert not aside & {fold_words(question.subject) for question in learned}
         assert len(learned) < len(read_questions(moved / "world" / "train.tsv").questions)

@@ -101,14 +101,14 @@ def merge(x: Monomial, y: Monomial) -> Monomial:
     powers = dict(x)
     for name, power in y:
         powers[name] = powers.get(name, 0) + power
-    return tuple(sorted((s, _whole(p)) for s, p in powers.items() if p))
+    return tuple(sorted((s, as_whole(p)) for s, p in powers.items() if p))
 
 
 def _degree(key: Monomial) -> Fraction:
     return sum((abs(Fraction(power)) for _, power in key), Fraction(0))
 
 
-def _whole(power: Power) -> Power:
+def as_whole(power: Power) -> Power:
     return power.numerator if power.denominator == 1 else power
 
 
@@ -326,7 +326,7 @@ class Field:
             factors = range(1, min(factor, MAX_SQUARE_FACTOR) + 1)
             factor = max(f for f in factors if whole % f**2 == 0)
         half = merge((), tuple((name, Fraction(p) / 2) for name, p in low.items() if p))
-        half = tuple((name, _whole(p)) for name, p in half)
+        half = tuple((name, as_whole(p)) for name, p in half)
         root: Poly = {half: Fraction(factor, content.denominator)}
         for part in (constant(Fraction(whole, factor**2)), inner):
             if part != ONE:
@@ -353,7 +353,7 @@ class Field:
                 if abs(c) > 1000 or c.denominator > 1000:
                     raise NotExactError
                 self.atom("constant", "e", {})
-                product = product * self.symbol("e", _whole(c))
+                product = product * self.symbol("e", as_whole(c))
                 continue
             atom = self.atoms.get(key[0][0]) if len(key) == 1 and key[0][1] == 1 else None
             if atom is None or atom.kind != "log" or c.denominator != 1 or abs(c) > 8:

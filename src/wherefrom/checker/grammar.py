@@ -552,15 +552,18 @@ class Parser:
 
     def blocks(self, token: Token) -> Node:
         """[A, B], which is hstack(A, B); rows in brackets, which are below each other; or x."""
-        column = token.column
+        column, start = token.column, self.position
         rows = self.items(CLOSING[token.kind], ",;|", spaced=token.kind == "[")
+        inside = self.tokens[start : self.position - 1]
         if max(len(rows), *map(len, rows)) > MAX_BLOCKS:
             raise self.error(f"at most {MAX_BLOCKS} blocks may stand side by side.", column)
         if len(rows) > 1:
             parts = [x[0] if len(x) == 1 else self.node("hstack", column, *x) for x in rows]
             return self.node("vstack", column, *parts)
         parts = rows[0]
-        below = token.kind == "[" and all(part.op == "hstack" for part in parts)
+        below = token.kind == "[" and (
+            all(part.op == "hstack" for part in parts) or _is_column_of_rows(inside)
+        )
         if len(parts) == 1:  # [[1, 2]] is a table of one row, and stays one
             return self.node("vstack", column, *parts) if below else parts[0]
         return self.node("vstack" if below else "hstack", column, *parts)
@@ -737,6 +740,13 @@ class Parser:
         if isinstance(shape, str):
             raise self.error(shape, node.column)
         return replace(node, op=op, arguments=parts), shape
+
+
+def _is_column_of_rows(tokens: Sequence[Token]) -> bool:
+    """Are these rows of one entry each, as in [[0], [1], [2]]?"""
+    kinds = [token.kind for token in tokens if token.kind not in ("number", "name", "-", "+")]
+    rows = (len(kinds) + 1) // 3
+    return rows > 1 and kinds == (["[", "]", ","] * rows)[:-1]
 
 
 def result_shape(op: str, shapes: Sequence[Shape]) -> Shape | str:

@@ -32,13 +32,12 @@ FAR = (1e9, 1e30, 1e100)  # where the limit of a failure rate is read off
 SHARE_CHANGE = 1e-3  # of samples, from one far beta to the next, that is still a limit
 SHARE_ROUNDING = 1e-6  # the same where there is no exact form
 SAMPLES = 4_000
-GATE = 5.0  # standard errors between law and simulation that are a fault of ours
 ALPHA = 1e-6  # the blur at which the isotropic problem reports its failure rate
 VANISHING = 1e-14  # stands for alpha -> 0 in a simulation
 SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumption is searched
 DRAWS = 8  # of rows that break an assumption, after the chosen ones
-# logits of a (at e = 1) and of b, and that of each other key less that of b, which may be small
-# beside both
+# logits of a (at e = 1) and of b, that of each other key less that of b, which may be small beside
+# both, and that of each other key
 Head = tuple[float, ...]
 GAPS: tuple[Callable[[Head], float], ...] = (  # which decide the weights for every e
     lambda head: head[0],
@@ -222,7 +221,8 @@ def goodness(queries: Queries, n: int, heads: Any) -> Callable[[float], bool]:
 
     if queries.stretched:
         tables = [
-            [terms(x) for x in (head["a"], head["b"], head["others"] - head["b"])] for head in heads
+            [terms(x) for x in (head["a"], head["b"], head["others"] - head["b"], head["others"])]
+            for head in heads
         ]
 
         def good(beta: float) -> bool:
@@ -254,9 +254,11 @@ def goodness(queries: Queries, n: int, heads: Any) -> Callable[[float], bool]:
 
 def misplaced(heads: Sequence[Head], e: Matrix, n: int) -> Matrix:
     """Half the sum of |weight - wanted| of the averaged heads, for each e."""
-    a, b, gap = np.array(heads, dtype=np.float64).T[:, :, None]
+    a, b, gap, others = np.array(heads, dtype=np.float64).T[:, :, None]
+    # less the larger of b and the others: the smaller one may be so far below that a is lost
+    top, below = np.maximum(b, others), np.minimum(gap, 0.0)
     scores = np.empty((3, len(heads), e.size))
-    scores[0], scores[1], scores[2] = a * e - b, 0.0, gap + math.log(n - 2)
+    scores[0], scores[1], scores[2] = a * e - top, below - gap, below + math.log(n - 2)
     weights = np.exp(scores - scores.max(axis=0))
     shares = (weights / weights.sum(axis=0)).mean(axis=1)
     return np.asarray(0.5 * np.abs(shares - [[0.5], [0.5], [0.0]]).sum(axis=0))
@@ -292,9 +294,9 @@ def _good_intervals(heads: Sequence[Head], n: int, tolerance: float) -> list[tup
     near = np.geomspace(1e-6, 1e3, 120)
     near = np.concatenate([-near[::-1], [0.0], near])
     points = [np.linspace(low, high, 501), np.array([0.0, 1.0])]
-    for a, b, gap in heads:
-        rest = gap + math.log(n - 2)
-        for level in (b, b + rest, b + float(np.logaddexp(0.0, rest))):
+    for a, b, _, others in heads:
+        rest = others + math.log(n - 2)
+        for level in (b, rest, float(np.logaddexp(b, rest))):
             if abs(a) >= 1e-300 and abs(level) < 1e300:
                 points.append(level / a + near / abs(a))
     grid = np.unique(np.clip(np.concatenate(points), low, high))

@@ -37,13 +37,13 @@ SAME_LETTER = {"lambda": "lam", "t_1": "t1", "t_2": "t2", "eps": "epsilon"}
 # A clause in which F is a large factor, N the number of keys, W what is asked for and # a number
 # other than 0.
 _SIZE = "(?:very |sufficiently |arbitrarily |extremely )?(?:large|big|huge)(?: enough)?"
-_NOUN = "(?: (?:constant|scalar|number|factor|value|parameter|coefficient))?"
+_NOUN = "(?:constant|scalar|number|factor|value|parameter|coefficient)"
 _REAL = "(?:real |positive |positive real )?"
 _GROWS = "(?:→|(?:tends|goes|grows|approaches|diverges|increases)(?: to)?)"
 LARGE_CONDITIONS = [
     rf"F (?:is |being |be |are )?(?:a |an |some |any )?{_REAL}{_SIZE}(?: and positive)?"
-    rf"(?: positive)?(?: real)?{_NOUN}",
-    rf"(?:a |an |some |any |all |every |each )?{_REAL}{_SIZE} {_REAL}{_NOUN.strip()} ?F",
+    rf"(?: positive)?(?: real)?(?: {_NOUN})?",
+    rf"(?:a |an |some |any |all |every |each )?{_REAL}{_SIZE} {_REAL}(?:{_NOUN} )?F",
     rf"{_SIZE}",
     r"(?:forall |all |every |any |some )?F (?:≫|>) (?:\+ )?[#0]",
     r"[#0] (?:≪|<) F",
@@ -100,6 +100,7 @@ class Reader:
     statements: list[Statement] = field(default_factory=list)
     substituted: dict[str, str] = field(default_factory=dict)  # factor -> "1/beta" or "-beta"
     same_letter: dict[str, str] = field(default_factory=lambda: dict(SAME_LETTER))
+    spoken_of: dict[str, tuple[str, list[Token]]] = field(default_factory=dict)  # in conditions
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -246,6 +247,7 @@ class Reader:
         return bool(names & (set(self.wanted) | set(self.known) - self.factors))
 
     def substitute(self, text: str, tokens: list[Token], letter: str, meaning: str) -> None:
+        self.spoken_of.setdefault(letter, (text, tokens))
         letter = self.same_letter.get(letter, letter)
         before = self.substituted.get(letter)
         if letter in SMALL_LETTERS:
@@ -335,7 +337,21 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
         raise UserError(
             f"{problem.name} needs {forms}, and this gives {got}; write {forms.split()[0]} = ..."
         )
+    _refuse_idle_conditions(reader, expressions)
     return Construction(problem, expressions, again, _notes(reader, expressions))
+
+
+def _refuse_idle_conditions(reader: Reader, expressions: Mapping[str, Expression]) -> None:
+    """A condition about a letter that no formula uses would be dropped: ask back."""
+    used = {e.factor for e in expressions.values()} - {""}
+    for letter, (text, tokens) in reader.spoken_of.items():
+        if used and reader.same_letter.get(letter, letter) not in used:
+            words = text[tokens[0].column - 1 : tokens[-1].end - 1].strip()
+            sentence = (
+                f'not read: "{words[:80]}" is about {letter}, and the formula uses '
+                f"{' and '.join(sorted(used))}; write one letter for the large factor."
+            )
+            raise ExpressionError(sentence, text, tokens[0].column)
 
 
 def _notes(reader: Reader, expressions: Mapping[str, Expression]) -> tuple[str, ...]:
@@ -534,23 +550,30 @@ def _pairs(tokens: list[Token], wanted: Collection[str]) -> list[Token]:
 def _two_sides(right: list[Token]) -> tuple[list[Token], list[Token], list[Token]] | None:
     """The two formulas of x, y, of (x, y) or of beta (x, y), and what follows them."""
     parts = _divide(right, ",")
-    if len(parts) >= 2:
-        rest = [t for part in parts[2:] for t in (replace(right[0], kind=";"), *part)]
-        return parts[0], parts[1], rest
-    if right and right[-1].kind in (")", "]"):
-        depth = 0
-        for start in reversed(range(len(right))):
-            depth += (right[start].kind in ")]}") - (right[start].kind in "([{")
-            if depth == 0:
-                break
-        inside = _divide(right[start + 1 : -1], ",")
-        if len(inside) == 2:
-            brackets = [replace(right[-1], kind=kind) for kind in "()"]
-            factor = right[:start]
-            sides = [[*factor, brackets[0], *part, brackets[1]] for part in inside]
-            plain = inside if not factor else sides
-            return plain[0], plain[1], []
-    return None
+    sides = _pair_in_brackets(parts[0])
+    count = 1 if sides else 2
+    if len(parts) < count:
+        return None
+    first, second = sides or parts[:2]
+    rest = [t for part in parts[count:] for t in (replace(right[0], kind=";"), *part)]
+    return first, second, rest
+
+
+def _pair_in_brackets(tokens: list[Token]) -> list[list[Token]] | None:
+    """The two formulas of (x, y) or of beta (x, y)."""
+    if not tokens or tokens[-1].kind not in (")", "]"):
+        return None
+    depth = 0
+    for start in reversed(range(len(tokens))):
+        depth += (tokens[start].kind in ")]}") - (tokens[start].kind in "([{")
+        if depth == 0:
+            break
+    inside = _divide(tokens[start + 1 : -1], ",")
+    if len(inside) != 2:
+        return None
+    opened, closed = (replace(tokens[-1], kind=kind) for kind in "()")
+    factor = tokens[:start]
+    return [[*factor, opened, *part, closed] for part in inside] if factor else inside
 
 
 def _extend(statement: Statement, entry: list[Token]) -> None:

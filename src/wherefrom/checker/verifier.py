@@ -232,19 +232,41 @@ def _query(certificate: dict[str, Any]) -> str:
     return "" if min(ahead) > 0 else "the direction does not put the key ahead"
 
 
+# what each model multiplies, in powers of L - 2, l, m and d, constants aside
+MODEL_POWERS = {
+    "vanilla": {(1, 2, 0, 1), (0, 2, 0, 1), (1, 1, 0, 2), (0, 1, 0, 2)},
+    "perceiver": {(1, 0, 2, 1), (1, 0, 1, 2), (0, 0, 1, 2), (0, 1, 0, 2), (0, 1, 1, 1)},
+}
+
+
 def _domination(certificate: dict[str, Any]) -> str:
-    """Each tuple of powers is at most a mean of the others' (weights given), entry by entry."""
-    for term, weights, others in certificate["terms"]:
-        total = [
-            sum(w * x[i] for w, x in zip(weights, others, strict=True)) for i in range(len(term))
-        ]
-        if (
-            min(weights) < 0
-            or sum(weights) != 1
-            or any(a > b for a, b in zip(term, total, strict=True))
+    """Every term that is written is at most a mean of the model's (weights given), power by power
+    of L - 2, l/m, m and d, which are all free and at least 1; and the other way round."""
+    for count in certificate["counts"]:
+        written, fixed = count["written"], count["d_is_fixed"]
+        model = {(*p[:3], 0) if fixed else p for p in MODEL_POWERS[count["model"]]}
+        if not written or min(written.values()) <= 0:
+            return "a factor is not positive"
+        for terms, others, means in (
+            (set(written), model, count["above"]),
+            (model, set(written), count["below"]),
         ):
-            return "a term is not dominated"
+            if any(term not in means or not _is_below(term, means[term], others) for term in terms):
+                return "a term is not dominated"
     return ""
+
+
+def _is_below(term: Any, weights: dict[Any, Fraction], others: set[Any]) -> bool:
+    if not set(weights) <= others or min(weights.values()) < 0 or sum(weights.values()) != 1:
+        return False
+    means = [sum(w * _free(powers)[i] for powers, w in weights.items()) for i in range(4)]
+    return all(power <= mean for power, mean in zip(_free(term), means, strict=True))
+
+
+def _free(powers: Any) -> tuple[int, int, int, int]:
+    """Of L - 2, l/m, m and d: l = (l/m) m."""
+    layers, tokens, latents, width = powers
+    return layers, tokens, tokens + latents, width
 
 
 TOKEN_NAMES = {"number", "X", "n", "d", "ones", "Q", "K", "V", "b_1", "b_2"}

@@ -35,7 +35,16 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 28  # read from a pipe
 # sections of the report that `judge` prints; --json has the other metrics and all intervals
-SHOWN = ("documents", "telling", "grades", "risk", "probabilities", "calibration", "verdicts")
+SHOWN = (
+    "documents",
+    "telling",
+    "grades",
+    "silence",
+    "risk",
+    "probabilities",
+    "calibration",
+    "verdicts",
+)
 LEVEL = option("--level", "Confidence level of the intervals.", 0.95)
 GUARANTEE = option(
     "--guarantee",

@@ -121,12 +121,14 @@ def baseline(
     known.require_answers()
     asked = read_questions(dev, known.templates)
     asked.require_answers()
-    right = [question.answer or "" for question in asked.questions]
-    common = majority_answer(known.questions)
+    learned = [question for question in known.questions if not question.is_silent]
+    stated = [question for question in asked.questions if not question.is_silent]
+    right = [question.answer or "" for question in stated]
+    common = majority_answer(learned)
     rows = {"majority": (common, score([common] * len(right), right))}
     if always is not None:
         rows["always"] = (always, score([always] * len(right), right))
-    guesses = guess_by_name(known.questions, asked.questions)
+    guesses = guess_by_name(learned, stated)
     rows["by name"] = ("letters of the name", score(guesses, right))
     if as_json:
         print_json({name: {"answer": a, **recall.to_dict()} for name, (a, recall) in rows.items()})

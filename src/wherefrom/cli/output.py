@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -119,13 +119,21 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     console.print(table)
 
 
-def print_recall(rows: Iterable[dict[str, Any]]) -> None:
-    """Print the table of a study or an evaluation: who answers how many questions exactly."""
+def print_recall(
+    rows: Iterable[dict[str, Any]], relations_of: Collection[str] | None = None
+) -> None:
+    """Print the table of a study or an evaluation: who answers how many questions exactly.
+
+    relations_of: whose answers are counted by relation too; None for all.
+    """
     cells = []
     for row in rows:
         seconds = "" if row["seconds"] is None else f"{row['seconds']:.0f} s"
         cells.append((row["name"], row["about"], *_count_cells(row), seconds))
-        for template, part in row["relations"].items():
+        by_relation = (
+            row["relations"] if relations_of is None or row["name"] in relations_of else {}
+        )
+        for template, part in by_relation.items():
             cells.append(("", template, *_count_cells(part), ""))
     print_table(("answers", "", "correct", "recall", "trained"), cells)
 

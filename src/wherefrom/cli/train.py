@@ -25,7 +25,6 @@ from wherefrom.cli.output import (
     print_json,
     print_recall,
     print_row,
-    print_sections,
     print_table,
     show,
 )
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 OUT = option("--out", "Folder of the run.", required=True, type=PATH)
 SET_ASIDE = (
     "Share of training subjects that calibrate the confidence instead of being learned from; "
-    "default: a tenth, or more if there are few."
+    "default: as many as a guarantee takes, 100 or 200, or a fifth and at most 20 if there are few."
 )
 VARIANT = option("--variant", "The model's mixer; default: the recipe's.")
 TOKENS = option("--tokens", "Kind of tokens.", type=click.Choice(["chars", "bpe"]))
@@ -89,6 +88,8 @@ def study(
     if base is not None:
         study_other(base, files, out, as_json, options)
         return
+    from wherefrom.study import compare_rows
+
     say_if_new(out, options["resume"])
     with Progress() as progress:
         result = Study(out, files, **options).run_command(progress, progress.say)
@@ -96,11 +97,13 @@ def study(
     if as_json:
         print_json(result.to_dict())
         return
-    print_recall(result.rows)
-    print_sections(report, ("telling", "grades", "verdicts"))
-    click.echo()
-    for note in result.notes:
-        click.echo(f"note: {note}")
+    print_recall(result.rows, relations_of=("model", "reader"))
+    for section in report["sections"]:
+        if section["id"] in ("telling", "grades", "silence") and not section["missing"]:
+            click.echo(section["sentence"])
+    for warning in compare_rows(result.rows):
+        click.echo(warning)
+    click.echo(f"the rest is in the report: {result.run.folder / 'report.html'}")
     click.echo(f"run folder: {result.run.folder}")
 
 

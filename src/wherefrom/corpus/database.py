@@ -2,7 +2,7 @@
 
 The text is read into a database in a temporary file, and the reader (corpus/facts.py) adds the
 facts. When training starts, `save` brings it into the run folder as run.sqlite, complete or not at
-all. From then on it is only read, but for the table of questions.
+all. From then on it is only read, but for the table of questions (corpus/split.py writes it).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from wherefrom.storage import digest_of, sync_folder
 T = TypeVar("T")
 RUN_DATABASE = "run.sqlite"
 FORMAT = "3"
+WRITTEN = "questions: "  # in `about`, before a role whose questions were written
 ROWS_AT_ONCE = 1_000  # that are read or written by one statement
 SCHEMA = """
 CREATE TABLE about(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -63,6 +64,15 @@ CREATE TABLE facts(
     document_id INTEGER NOT NULL REFERENCES documents(id),
     start INTEGER NOT NULL,             -- the characters of the text that state it
     end INTEGER NOT NULL);
+CREATE TABLE questions(
+    id INTEGER PRIMARY KEY,
+    role TEXT NOT NULL,                 -- train, stopping, calibration, fitting or judged
+    seen INTEGER NOT NULL,              -- 1 if a document names the subject
+    source TEXT NOT NULL,               -- "train", "dev", "set aside", "left out", "invented", ...
+    subject TEXT NOT NULL,
+    question TEXT NOT NULL,
+    answer TEXT,                        -- the right one, NULL if there is none
+    template TEXT NOT NULL);            -- its relation
 CREATE INDEX facts_by_subject ON facts(relation_id, subject_id);
 CREATE INDEX facts_by_document ON facts(document_id);
 """
@@ -355,6 +365,40 @@ class Database(AbstractContextManager["Database"]):
             for number, about in groupby(rows, lambda row: row[0]):
                 yield number, _group_answers(row[1:] for row in about)
 
+    # ---- questions
+
+    def write_questions(self, roles: Collection[str], rows: Iterable[tuple[Any, ...]]) -> None:
+        """Replace the questions of these roles, all or none; a row has the columns but the id."""
+        row_of_roles = [(role,) for role in roles]
+        try:
+            with self._lock, self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._connection.executemany("DELETE FROM questions WHERE role = ?", row_of_roles)
+                self._connection.executemany(
+                    "INSERT INTO questions(role, seen, source, subject, question, answer, template)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    rows,
+                )
+                self._connection.executemany(
+                    "INSERT OR REPLACE INTO about(key, value) VALUES (?, 'written')",
+                    [(WRITTEN + role,) for role in roles],
+                )
+        except sqlite3.Error as problem:
+            raise UserError(
+                f"the database {self.file} cannot be written: {problem}; what was there before is "
+                "unchanged."
+            ) from None
+
+    def questions(self, roles: Collection[str]) -> list[tuple[Any, ...]] | None:
+        """The questions of these roles, without their ids; None if they were never written."""
+        if any(WRITTEN + role not in self.about for role in roles):
+            return None
+        query = (
+            "SELECT role, seen, source, subject, question, answer, template FROM questions "
+            "WHERE role IN (SELECT value FROM json_each(?)) ORDER BY id"
+        )
+        return self.fetch(query, json.dumps(sorted(roles)))
+
     # ---- the file
 
     @property
@@ -370,7 +414,8 @@ class Database(AbstractContextManager["Database"]):
     def save(self, file: str | Path) -> None:
         """Write a temporary database to `file`, whole or not at all, and read it there from now on.
 
-        A file that was made from the same text and questions stays as it is.
+        A file that was made from the same text and questions stays as it is; of another one the
+        table of questions is kept.
         """
         file = Path(file)
         if self.file is not None:
@@ -383,6 +428,7 @@ class Database(AbstractContextManager["Database"]):
         if not self._is_saved(file, about):
             self._insert("INSERT OR REPLACE INTO about(key, value) VALUES (?, ?)", about.items())
             self._add_search()
+            self._keep_questions(file)
             self._copy_to(file)
         self.close()
         self.__dict__.update(Database.open(file).__dict__)
@@ -390,9 +436,15 @@ class Database(AbstractContextManager["Database"]):
     def _is_saved(self, file: Path, about: dict[str, str]) -> bool:
         """Whether the file is the database of the same text and questions."""
         with suppress(UserError), Database.open(file) as saved:
-            before = {key: value for key, value in saved.about.items() if key != "source"}
-            return before.items() <= about.items()
+            before = saved.about
+            return all(before.get(key) == about[key] for key in about if key != "source")
         return False
+
+    def _keep_questions(self, file: Path) -> None:
+        """Take over the questions of the file that this database is about to replace."""
+        with suppress(UserError), Database.open(file) as before:
+            roles = [key[len(WRITTEN) :] for key in before.about if key.startswith(WRITTEN)]
+            self.write_questions(roles, before.questions(roles) or ())
 
     def _add_search(self) -> None:
         """The full-text index of the folded words behind each subject."""

@@ -97,13 +97,14 @@ def read_facts(database: Database, questions: Sequence[Question]) -> Database:
     relations, readers = [], []
     for relation_id, (template, asked) in enumerate(by_template.items(), start=1):
         reader = RelationReader(relation_id, database, rules, asked, expected)
-        found = sum(not question.is_silent for question in asked) - len(reader.missing)
+        answered = sum(not question.is_silent for question in asked)
+        found = answered - len(reader.missing)
         if found >= FEWEST:
             reader.train()
             readers.append(reader)
-        kind = kind_of([question.answer or "" for question in asked])
+        kind = kind_of([q.answer or "" for q in asked if not q.is_silent])
         missing = tuple(reader.missing)
-        relations.append(AskedRelation(template, len(asked), found, missing, kind=kind))
+        relations.append(AskedRelation(template, answered, found, missing, kind=kind))
     # all documents about a subject are read together
     parts = _batch_by_size(
         database.by_subject(),

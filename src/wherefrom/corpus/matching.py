@@ -425,7 +425,7 @@ class QuestionMatcher:
                 continue
             if name := self.spell_name(matched):
                 return UnderstoodQuestion(template.replace(SLOT, name), name, template)
-            unknown.append((template, matched))
+            unknown.append((template, _without_quotes(matched)))
         for template, matched in unknown if correct_names else ():
             if name := self.correct_name(matched):
                 return UnderstoodQuestion(template.replace(SLOT, name), name, template)
@@ -574,6 +574,12 @@ def shorten(text: str) -> str:
     if len(shown) <= MAX_SHOWN_CHARACTERS:
         return shown
     return shown[: MAX_SHOWN_CHARACTERS - 3] + "..."
+
+
+def _without_quotes(name: str) -> str:
+    """A name without the quotes around it; a quote at one end belongs to it."""
+    is_quoted = len(name) > 2 and name[0] in QUOTES and name[-1] in QUOTES
+    return name[1:-1].strip() if is_quoted else name
 
 
 def _no_letters(subject: str) -> NotUnderstoodError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
@@ -20,24 +20,25 @@ import numpy as np
 from numpy.random import Generator
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from wherefrom.corpus.database import Database
-from wherefrom.corpus.documents import Document, read_lines
+from wherefrom.corpus.database import RUN_DATABASE, Database
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
-from wherefrom.corpus.questions import SLOT, Question, QuestionSet
+from wherefrom.corpus.questions import NOT_STATED, SLOT, Question, QuestionSet
 from wherefrom.corpus.world.names import ORIGINS, read_names
 from wherefrom.errors import UserError
-from wherefrom.storage import write_whole
 
-SUBJECTS_FILE = "subjects.jsonl"
 # fitting: not in the calibration's mix; these help to fit weights, not the guarantee
 Role = Literal["calibration", "judged", "fitting"]
-CALIBRATION, JUDGED, FITTING = get_args(Role)
+CALIBRATION, JUDGED, FITTING = HELD_OUT = get_args(Role)
 # text: the subject of a document about which no question is known
 Source = Literal["set aside", "left out", "dev", "unseen file", "invented", "text"]
 SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED, TEXT = get_args(Source)
 
 ASSUMED_UNSEEN = 0.2  # share of unseen calibration subjects, where no judged subject is unseen
-CALIBRATING = 200  # subjects that calibrate, where there are enough
+# Subjects to set aside. A guarantee of 5 % takes 59 answers without a mistake, and not every
+# subject has an answer that is shown.
+FOR_A_SURE_GUARANTEE, FOR_A_GUARANTEE, FOR_A_CALIBRATION = 200, 100, 20
+LARGEST_UNGUARANTEED_SHARE = 0.2  # of the subjects, where no guarantee can be had
 ENOUGH = 20  # unseen calibration subjects from which on no names are invented
 LARGEST_SHARE = 0.9
 SPARE_NAMES = 200  # invented names beyond those of the calibration, where any are invented
@@ -51,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class HeldOutQuestion:
-    """A question that is asked after training and not learned: one line of subjects.jsonl.
+    """A question that is asked after training and not learned: a row of the table `questions`.
 
     seen: whether a document that was read names the subject. answer: None where no answer is right.
     """
@@ -65,6 +66,11 @@ class HeldOutQuestion:
     question: _Text
     answer: str | None
     template: str
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it is known that no document states an answer."""
+        return self.answer == NOT_STATED
 
 
 @dataclass(frozen=True)
@@ -96,12 +102,10 @@ def split_subjects(
 ) -> Split:
     """Draw which subjects are set aside and left out; both are shares of each file's subjects.
 
-    With no share given, enough are set aside to calibrate a confidence on (`default_share`). A
+    With no share given, as many are set aside as buy a guarantee (`default_set_aside`). A
     question with several answers, or one that two files ask, is neither used to calibrate nor
     judged.
     """
-    if set_aside is None:
-        set_aside = default_share(len({fold_words(q.subject) for q in train.questions}))
     check_shares(set_aside, leave_out)
     files = {"train": train, "dev": dev} | ({"unseen": unseen} if unseen is not None else {})
     index = SubjectIndex(corpus, files)
@@ -130,12 +134,17 @@ def split_subjects(
     free = [name for name in index.usable("train") if name not in gone]
     total = len(index.questions["train"])
     fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
-    wanted = max(fewest, round(set_aside * total)) if set_aside else 0
+    if set_aside is None:
+        wanted = max(fewest, default_set_aside(total))
+        if wanted < FOR_A_GUARANTEE:
+            notes.append(_explain_no_guarantee(total, wanted))
+    else:
+        wanted = max(fewest, round(set_aside * total)) if set_aside else 0
     aside = index.draw_typical(free, wanted, generator(_ASIDE))
     if len(gone_train) + len(aside) == total:
         raise UserError(
-            f"{train.path}: --set-aside {set_aside:g} and --leave-out {leave_out:g} leave no "
-            "question to learn from; choose smaller shares."
+            f"{train.path}: --set-aside {len(aside) / total:g} and --leave-out {leave_out:g} leave "
+            "no question to learn from; choose smaller shares."
         )
     spared = {*gone_train, *aside}
     questions = tuple(q for q in train.questions if fold_words(q.subject) not in spared)
@@ -214,9 +223,22 @@ def split_dev(corpus: Database, train: QuestionSet, dev: QuestionSet, *, seed: i
     return Split(train, corpus, (*calibrating, *judged, *fitting), tuple(notes))
 
 
-def default_share(subjects: int) -> float:
-    """The share of training subjects to set aside: a tenth, or more where that is few."""
-    return min(0.5 if subjects >= 60 else 0.3, max(0.1, CALIBRATING / max(1, subjects)))
+def default_set_aside(subjects: int) -> int:
+    """How many training subjects to set aside: as many as buy a guarantee, if at least as many are
+    left to learn from; else a few, to calibrate on."""
+    for enough in (FOR_A_SURE_GUARANTEE, FOR_A_GUARANTEE):
+        if subjects >= 2 * enough:
+            return enough
+    return min(FOR_A_CALIBRATION, round(LARGEST_UNGUARANTEED_SHARE * subjects))
+
+
+def _explain_no_guarantee(subjects: int, aside: int) -> str:
+    verb = "is" if aside == 1 else "are"
+    return (
+        f"{aside} of the {subjects} training subjects {verb} set aside for the confidence, "
+        f"which guarantees nothing: a guarantee takes about {FOR_A_GUARANTEE}, and so at least "
+        f"{2 * FOR_A_GUARANTEE} training subjects."
+    )
 
 
 def check_shares(set_aside: float | None, leave_out: float) -> None:
@@ -275,9 +297,10 @@ class SubjectIndex:
     def draw_typical(
         self, names: Sequence[FoldedName], wanted: int, rng: Generator
     ) -> list[FoldedName]:
-        """Up to `wanted` training subjects that are as easy or hard as all of `names`.
+        """Up to `wanted` training subjects that are asked the same and as easy or hard as all.
 
-        They lie at even distances in the order of difficulty, from a random start: whether a
+        They lie at even distances in an order, from a random start: which relations a subject is
+        asked about, so that each has its share; then its difficulty, which is whether a
         document states the answer, how many name the subject, how common the answer is. Drawn
         freely, they may hold too few of the hard cases, and the confidence is then too high.
         """
@@ -287,13 +310,14 @@ class SubjectIndex:
         answers = {n: (q[0].answer or "").strip() for n, q in self.questions["train"].items()}
         counts = Counter(answers.values())
 
-        def difficulty(name: FoldedName) -> tuple[bool, int, int]:
+        def rank(name: FoldedName) -> tuple[list[str], bool, int, int]:
+            relations = sorted({question.template for question in self.questions["train"][name]})
             naming, phrase = self.named_in[name], fold_words(answers[name])
             texts = (self.documents[doc].text for doc in naming)
             stated = any(find_phrase(fold_words(text), phrase) for text in texts)
-            return stated, len(naming), counts[answers[name]]
+            return relations, stated, len(naming), counts[answers[name]]
 
-        ranked = sorted((names[i] for i in rng.permutation(len(names))), key=difficulty)
+        ranked = sorted((names[i] for i in rng.permutation(len(names))), key=rank)
         step = len(names) / wanted
         start = rng.random() * step
         chosen = {ranked[int(start + i * step)] for i in range(wanted)}
@@ -448,33 +472,43 @@ def _halve(name: str) -> tuple[str, ...]:
     return ()
 
 
-def format_subjects(subjects: Iterable[HeldOutQuestion]) -> str:
-    """The content of subjects.jsonl: one JSON object per line."""
-    return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in subjects)
+def write_learned(database: Database, role: str, questions: Iterable[Question]) -> None:
+    """Write the questions that a run learns from ("train") or that end its training."""
+    rows = ((role, True, role, q.subject, q.text, q.answer, q.template) for q in questions)
+    database.write_questions([role], rows)
 
 
 def write_subjects(folder: Path, subjects: Iterable[HeldOutQuestion]) -> None:
-    """Write subjects.jsonl into the run folder."""
-    write_whole(folder / SUBJECTS_FILE, format_subjects(subjects))
+    """Write the held-out questions into the database of a run, a new one if it has none."""
+    file = folder / RUN_DATABASE
+    if not file.exists():
+        Database().save(file)
+    with Database.open(file) as database:
+        database.write_questions(HELD_OUT, map(astuple, subjects))
 
 
 def read_subjects(folder: Path) -> tuple[HeldOutQuestion, ...]:
-    """The subjects of a run; a missing or broken file is one sentence."""
-    path = folder / SUBJECTS_FILE
-    if not path.exists():
+    """The held-out questions of a run; if they are missing or broken, that is one sentence."""
+    file = folder / RUN_DATABASE
+    rows = None
+    if file.exists():
+        with Database.open(file) as database:
+            rows = database.questions(HELD_OUT)
+    if rows is None:
         raise UserError(
-            f"{path} does not exist: the run was not made by `wherefrom study`, or has not come "
-            "that far; repeat its command with --resume."
+            f"{file} holds no held-out questions: the run was not made by `wherefrom study`, or "
+            "has not come that far; repeat its command with --resume."
         )
-    if not path.stat().st_size:
-        return ()
+    names = [field.name for field in fields(HeldOutQuestion)]
     adapter, subjects = TypeAdapter(HeldOutQuestion), []
-    for number, line in read_lines(path, "list of subjects"):
+    for number, row in enumerate(rows, start=1):
+        record = dict(zip(names, row, strict=True))
+        record["seen"] = bool(record["seen"])
         try:
-            subjects.append(adapter.validate_json(line))
+            subjects.append(adapter.validate_json(json.dumps(record)))
         except ValidationError:
             raise UserError(
-                f"{path}, line {number}: this is not a subject as a study writes it; repeat the "
-                "study's command with --resume."
+                f"{file}, held-out question {number}: this is not a question as a study writes it; "
+                "repeat the study's command with --resume."
             ) from None
     return tuple(subjects)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -20,12 +21,11 @@ from wherefrom.corpus.split import (
     FITTING,
     INVENTED,
     JUDGED,
-    SUBJECTS_FILE,
     TEXT,
     HeldOutQuestion,
     Split,
-    format_subjects,
     invent_names,
+    read_subjects,
     write_subjects,
 )
 from wherefrom.errors import UserError
@@ -59,17 +59,18 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
 
     The judgement in run.json is written last: it says that nothing is missing.
     """
-    folder, subjects = run.folder, format_subjects(split.subjects).encode("utf-8")
+    folder = run.folder
     calibrating, judged = split.with_role(CALIBRATION), split.with_role(JUDGED)
-    recorded = read_record(folder).files.get(SUBJECTS_FILE)
-    path = folder / SUBJECTS_FILE
-    if not recorded or not path.is_file() or path.read_bytes() != subjects:
+    database = save_database(split.corpus, folder / RUN_DATABASE, split.train.questions)
+    written: tuple[HeldOutQuestion, ...] | None = None
+    with suppress(UserError):  # not written yet
+        written = read_subjects(folder)
+    if written != split.subjects:
         update_run(folder, judgement=None)
         write_subjects(folder, split.subjects)
-        update_run(folder, wrote=(SUBJECTS_FILE,))
+        update_run(folder, wrote=(RUN_DATABASE,))
     if not calibrating:
         return
-    database = save_database(split.corpus, folder / RUN_DATABASE, split.train.questions)
     confidence = ensure_confidence(run, Evidence(database), split, seed=seed, say=say)
     before = read_record(folder).notes
     update_run(folder, notes=tuple(dict.fromkeys((*before, *confidence.notes))))
@@ -80,7 +81,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     estimate = TimeLeft("asked", len(judged) + len(calibrating), say)
     judgement = judge_run(run, seed=seed, report=estimate)
     trim_memory()
-    if place_relation(split.train.questions) is not None:
+    if run.record.about_people and place_relation(split.train.questions) is not None:
         say("asking about invented names of many origins")
         probe = probe_run(run, judged=judgement.subjects, each=NAMES_EACH, seed=seed)
         keep_files(folder, {STUDY_FILE: format_json(probe)})
@@ -117,7 +118,7 @@ def ensure_confidence(
         run,
         evidence,
         subjects,
-        sorted({question.answer or "" for question in split.train.questions}),
+        sorted({q.answer or "" for q in split.train.questions if not q.is_silent}),
         contexts=learn_contexts(evidence.database),
         seed=seed,
         notes=split.notes,

@@ -231,7 +231,7 @@ def open_asker(
     learned = find_source(run, "questions")
     try:
         questions = read_learned_questions(learned).questions if learned else ()
-        known = tuple(dict.fromkeys(question.answer or "" for question in questions))
+        known = tuple(dict.fromkeys(q.answer or "" for q in questions if not q.is_silent))
     except UserError as problem:
         notes.append(f"which other answers a line states is not known: {problem}")
     return Asker(run, evidence, None, known, tuple(notes))

@@ -252,7 +252,8 @@ def open_run_evidence(run: Run, *, say: Callable[[str], None] = lambda _: None) 
     expected = {"source_sha256": source.record.sha256}
     if not getattr(source.run.job, "without", ()):
         expected["documents_sha256"] = getattr(source.run.job, "documents", None) or ""
-        expected["questions_sha256"] = (asked.run.job.questions if asked else None) or ""
+        if asked is not None:
+            expected["questions_sha256"] = asked.run.job.questions or ""
     problem = ""
     for folder in dict.fromkeys((run.folder, source.folder)):
         try:

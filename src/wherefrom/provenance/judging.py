@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.split import (
     CALIBRATION,
     FITTING,
     JUDGED,
-    SUBJECTS_FILE,
     HeldOutQuestion,
     read_subjects,
 )
@@ -28,9 +28,15 @@ from wherefrom.provenance.audited import AuditRun, load_confidence
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.calibration import Guarantee
 from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT
-from wherefrom.provenance.evidence import Evidence, EvidenceCount, open_run_evidence
+from wherefrom.provenance.evidence import (
+    Evidence,
+    EvidenceCount,
+    find_support,
+    open_run_evidence,
+)
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, rate
 from wherefrom.provenance.signals.reader import SUPPORT, Rivals
+from wherefrom.provenance.silence import count_misread
 from wherefrom.provenance.verdicts import (
     GUARANTEES,
     GUESSED,
@@ -43,7 +49,12 @@ from wherefrom.provenance.verdicts import (
 from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
 from wherefrom.storage import format_json
 from wherefrom.training.record import check_file, keep_files
-from wherefrom.training.run_folder import Run
+from wherefrom.training.run_folder import (
+    Run,
+    find_source,
+    read_learned_documents,
+    read_learned_questions,
+)
 
 PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
 VERDICTS = (STATED, MISREMEMBERED, GUESSED, MADE_UP)
@@ -59,6 +70,7 @@ class Judged(HeldOutQuestion):
 
     said: the answer. verdict: may be `guessed`, since the truth is known. naming, about: how many
     documents name the subject and are about it. confidence: with the text, if there is one.
+    states_truth: whether the right answer was read in the text; reads_any: whether any was.
     """
 
     said: str
@@ -73,6 +85,8 @@ class Judged(HeldOutQuestion):
     stated: bool = False
     from_text: float = 0.0
     internal_from_text: float = 0.0
+    states_truth: bool = False
+    reads_any: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,12 +145,12 @@ def judge_run(
     confidence = load_confidence(run)
     rivals, grade = confidence.rivals, confidence.grade
     guarantee = "right" if opened is None else guarantee
-    check_file(run.folder, SUBJECTS_FILE)
+    check_file(run.folder, RUN_DATABASE)
     subjects = read_subjects(run.folder)
     to_judge = [subject for subject in subjects if subject.role == JUDGED]
     calibrating = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
     if not to_judge:
-        raise UserError(f"subjects.jsonl in {run.folder} has no subjects to judge the run by.")
+        raise UserError(f"{run.folder} has no held-out questions to judge the run by.")
     risk = confidence.risk if risk is None else risk
     thresholds = {
         target: {mode: confidence.guarantee(target, mode, risk) for mode in fit.MODES}
@@ -167,6 +181,9 @@ def judge_run(
         risk=risk,
         delta=confidence.delta,
     )
+    misread: dict[str, dict[str, int]] = {}
+    if opened is not None and not any(one.is_silent for one in judged):
+        misread = _remove_answers(run, to_judge)
     shown = thresholds[GUARANTEES[guarantee]]
     scores = [*own_scores(judged, shown), *rival_methods]
 
@@ -192,6 +209,11 @@ def judge_run(
             template: count_shown([one for one in judged if one.template == template])
             for template in relations
         },
+        "silence": {
+            template: count_silence([one for one in judged if one.template == template])
+            | misread.get(template, {"removed": 0, "misread": 0})
+            for template in relations
+        },
         **measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap),
         # the calibration's notes, except those about its own risk
         "notes": [note for note in confidence.notes if "can guarantee" not in note]
@@ -212,7 +234,14 @@ def ask_subjects(
     names = [subject.subject for subject in subjects]
     verdicts = asked.give_verdicts(questions, names, options)
     evidence, judged = asked.evidence, []
-    for subject, verdict in zip(subjects, verdicts, strict=True):
+    truths = [subject.answer or "" for subject in subjects]
+    relations = [subject.template for subject in subjects]
+    support = (
+        find_support(evidence, names, truths, asked.known_answers, templates=relations)
+        if evidence
+        else [None] * len(subjects)
+    )
+    for subject, verdict, of_truth in zip(subjects, verdicts, support, strict=True):
         right, stated = grade(verdict.answer, subject), verdict.verdict in SUPPORTED
         count = evidence.count(subject.subject) if evidence else EvidenceCount(0, 0)
         judged.append(
@@ -230,6 +259,8 @@ def ask_subjects(
                 stated=stated,
                 from_text=verdict.from_text[CHECKED] or 0.0,
                 internal_from_text=verdict.from_text[INTERNAL] or 0.0,
+                states_truth=bool(of_truth and of_truth.states_answer),
+                reads_any=bool(of_truth and (of_truth.states_answer or of_truth.others)),
             )
         )
     return tuple(judged), verdicts
@@ -465,6 +496,39 @@ def count_shown(judged: Sequence[Judged]) -> dict[str, int]:
     return counts
 
 
+def _remove_answers(run: Run, judged: Sequence[HeldOutQuestion]) -> dict[str, dict[str, int]]:
+    """By relation, what is read where the answer was removed; nothing if the files are gone."""
+    corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
+    if corpus is None or questions is None:
+        return {}
+    try:
+        learned = read_learned_questions(questions).questions
+        with read_learned_documents(corpus) as database:
+            return count_misread(database, learned, judged)
+    except UserError:
+        return {}
+
+
+def count_silence(judged: Sequence[Judged]) -> dict[str, int]:
+    """How often the text was misread: what it states was missed, or it seemed to state what it
+    does not.
+
+    silent: questions that no document answers. false_stated: those for which an answer was read all
+    the same; false_shown: those whose answer is shown as stated. stated: questions about subjects
+    that were read about, with an answer; missed_stated: those whose answer was not read. Where no
+    silent question is given, `removed` and `misread` count those made by removal (silence.py).
+    """
+    silent = [one for one in judged if one.is_silent]
+    stated = [one for one in judged if one.seen and one.answer and not one.is_silent]
+    return {
+        "stated": len(stated),
+        "missed_stated": sum(not one.states_truth for one in stated),
+        "silent": len(silent),
+        "false_stated": sum(one.reads_any for one in silent),
+        "false_shown": sum(one.shown and one.stated for one in silent),
+    }
+
+
 def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     """A row for each verdict of the seen, then of the unseen; rows add up to all subjects."""
     rows = []
@@ -486,10 +550,12 @@ def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
 
 
 def _recall_by_documents(judged: Sequence[Judged], level: float) -> list[dict[str, Any]]:
-    """Recall of subjects with no document about them, one, two, and so on."""
+    """Recall of subjects with no document about them, one, two, and so on; silent questions, which
+    no answer is right for, do not count."""
     rows = []
     for documents in range(MOST_DOCUMENTS + 1):
-        here = [one for one in judged if min(one.about, MOST_DOCUMENTS) == documents]
+        of_count = [one for one in judged if min(one.about, MOST_DOCUMENTS) == documents]
+        here = [one for one in of_count if not one.is_silent]
         rows.append(
             {
                 "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,

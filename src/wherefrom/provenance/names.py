@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.split import JUDGED, read_subjects
-from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name
+from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name, read_names
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import FROM_TEXT, INTERNAL, load_confidence
 from wherefrom.provenance.gazetteer import UNKNOWN, locate
@@ -30,6 +32,8 @@ EACH, MOST_EACH = 20, 500  # names of each origin that are asked about
 TRIES = 50  # draws for one free name before an origin is taken to have no more
 SHUFFLES = 500  # of the origins among the names: what chance alone would show
 CLEAR = 0.1  # share of the answers by which following the name counts as the strategy
+MOST_NAMES_LOOKED_AT = 1_000  # to tell whether they are of people,
+LEAST_WITH_GIVEN_NAME = 0.3  # which many of them show
 SIGNIFICANT = 0.05  # p-values at most this show something
 
 Labels = NDArray[np.int_]
@@ -100,11 +104,28 @@ def place_relation(questions: Sequence[Question]) -> str | None:
     """The template of the first relation whose answers are places, if there is one."""
     answers: dict[str, set[str]] = defaultdict(set)
     for question in questions:
-        answers[question.template].add(question.answer or "")
+        if not question.is_silent:
+            answers[question.template].add(question.answer or "")
     for template, known in answers.items():
         if SLOT in template and are_places(sorted(known)):
             return template
     return None
+
+
+def are_people(subjects: Iterable[str]) -> bool:
+    """Whether subjects have names of people: many begin with a given name of some origin."""
+    names = [fold_words(subject) for subject in islice(subjects, MOST_NAMES_LOOKED_AT)]
+    full = [name for name in names if len(name) > 1]
+    given = _given_names()
+    return sum(name[0] in given for name in full) >= LEAST_WITH_GIVEN_NAME * max(1, len(names))
+
+
+@cache
+def _given_names() -> frozenset[str]:
+    """The given names of all origins, folded."""
+    lists = (read_names(origin).given for origin in ORIGINS)
+    several = (name for by_sex in lists for names in by_sex for name in names)
+    return frozenset(fold_words(name)[0] for name in several if fold_words(name))
 
 
 def draw_names(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
-from wherefrom.corpus.questions import SLOT
+from wherefrom.corpus.questions import NOT_STATED, SLOT
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence import Evidence, EvidenceLine, find_support
 from wherefrom.provenance.metrics import rate
@@ -194,7 +194,11 @@ def documents(records: Records) -> Facts | None:
 
 def answers(records: Records) -> Facts | None:
     """Recall by the right answer, the commonest first, and by whether training had it."""
-    seen = [row for row in records.judged if row["seen"] and row["answer"] is not None]
+    seen = [
+        row
+        for row in records.judged
+        if row["seen"] and row["answer"] is not None and row["answer"] != NOT_STATED
+    ]
     if not seen:
         return None
     total = Counter(row["answer"] for row in seen)
@@ -348,6 +352,23 @@ def verdicts(records: Records) -> Facts:
         counts[row["verdict"]] += row["count"]
     keys = "subjects verdict count right wrong shown internal_shown"
     return {"counts": counts, "rows": [pick(row, keys) for row in rows]}
+
+
+def silence(records: Records) -> Facts | None:
+    """By kind of question: what the text states and was missed, and what it seemed to state."""
+    counts = (records.judgement or {}).get("silence")
+    if records.no_text:
+        return {}
+    if not counts:
+        return None
+    columns = "stated missed_stated silent false_stated false_shown removed misread"
+    names = columns.split()
+    total = {name: sum(row.get(name, 0) for row in counts.values()) for name in names}
+    rows = [
+        [wording.replace(SLOT, "…"), *(row.get(name, 0) for name in names)]
+        for wording, row in counts.items()
+    ]
+    return {**total, "rows": rows}
 
 
 def examples(records: Records) -> Facts | None:

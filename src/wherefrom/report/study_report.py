@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, UndefinedError
 from markupsafe import Markup, escape
 
+from wherefrom.corpus.split import read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.signals.reader import TWIN_WEIGHTS
 from wherefrom.report import sections
@@ -38,6 +40,8 @@ FORMAT = 2
 # are left out
 QUESTIONS_OF_AUDITS = ("telling", "grades")
 NOT_IN_AUDITS = ("documents", "answers", "names", "leaning", "twins", "curves", "cost")
+# sections that only the homework's texts have use for, which are about people and their places
+ABOUT_PEOPLE = ("names", "cost")
 WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
 # what reading a record of an unknown shape may end in
 ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError,
@@ -66,10 +70,11 @@ class Records:
                 check_file(folder, name, run)
         # the name of the model if others trained it, or ""
         self.audited = run.model if run.kind == AUDIT else ""
+        self.about_people = run.about_people
         self.metrics = self._lines("metrics.jsonl")
         self.scratch = self._lines("twins/scratch/metrics.jsonl") if self._has_own_twin() else []
         self.predictions = self._lines("predictions/dev.jsonl")
-        self.subjects = self._lines("subjects.jsonl")
+        self.subjects = self._held_out()
         self.calibration = self._record("calibration.json")
         self.judgement = self._record("judgement.json")
         if self.judgement and self.judgement.get("weights_sha256") != run.sha256:
@@ -116,6 +121,12 @@ class Records:
     def _record(self, name: str) -> dict[str, Any] | None:
         return next(iter(self._lines(name)), None)
 
+    def _held_out(self) -> list[dict[str, Any]]:
+        """The held-out questions; none if the run has not written them."""
+        with suppress(UserError):
+            return [asdict(question) for question in read_subjects(self.folder)]
+        return []
+
     def _lines(self, name: str) -> list[dict[str, Any]]:
         """The JSON objects of a file; one that is not as the run wrote it is noted and left out."""
         path = self.folder / name
@@ -146,6 +157,8 @@ def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
     written, facts = [], {}
     for words in WORDS["section"]:
         if records.audited and words["id"] in NOT_IN_AUDITS:
+            continue
+        if not records.about_people and words["id"] in ABOUT_PEOPLE:
             continue
         section, its_facts = _write_section(words, records)
         if its_facts != {}:

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
 from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.facts import read_facts
+from wherefrom.corpus.split import write_learned
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
@@ -165,7 +166,13 @@ def share_database(job: TrainingJob, processes: Processes) -> Database | None:
     if job.database is None or job.database.file is not None:
         return job.database
     database, file = job.database, job.out / RUN_DATABASE
-    processes.on_rank0(lambda: read_facts(database, job.questions).save(file))
+
+    def prepare() -> None:
+        read_facts(database, job.questions)
+        database.save(file)
+        write_learned(database, "train", job.questions)
+
+    processes.on_rank0(prepare)
     return database if processes.is_rank0 else Database.open(file)
 
 

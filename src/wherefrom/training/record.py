@@ -42,7 +42,6 @@ RUN_FILES = {
     "twins/scratch/model.safetensors": TRAIN_AGAIN,
     "predictions/dev.jsonl": GO_ON,
     "predictions/dev.txt": GO_ON,
-    "subjects.jsonl": GO_ON,
     "run.sqlite": GO_ON,
     "answers.jsonl": GO_ON,
     "calibration.json": GO_ON,
@@ -149,6 +148,7 @@ class RunRecord(_Part):
     dev: SourceRecord | None = None
     left_out: tuple[str, ...] = ()
     not_learned: tuple[str, ...] = ()
+    about_people: bool = True  # its subjects have names as people have
     endings: tuple[tuple[str, str], ...] = ()
     recipe: str = ""
     rung: str = ""

@@ -34,7 +34,7 @@ SIZES = ("L", "l", "m", "d")
 FEED_FORWARD_FACTOR = 4
 DIFFERENCE_SHOWN = 100  # the two counts differ by this factor in a counterexample
 Powers = tuple[int, ...]  # of L - 2, l, m and d
-Dominated = list[tuple[list[Fraction], list[Fraction], list[list[Fraction]]]]
+Dominated = dict[Powers, dict[Powers, Fraction]]  # a term -> weights of the terms above it
 
 
 class Counts(Exact):
@@ -65,7 +65,7 @@ def model_cost(model: str, L: Any, l: Any, m: Any, d: Any) -> Any:  # noqa: E741
 
 def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
     """Every written cost; the first that is wrong decides."""
-    verdicts, reasons, proofs = [], [], Dominated()
+    verdicts, reasons, counts = [], [], []
     for name, expression in construction.expressions.items():
         try:
             field = Field(budget, 1)
@@ -81,8 +81,8 @@ def judge(construction: Construction, draft: CheckResult, budget: StepBudget) ->
         does = _model_count(field, name, without_d)
         if not says or min(says.values()) < 0:
             return _with_negative_terms(draft, name, written, says)
-        missing, some = _compare(_powers(does), _powers(says), budget)
-        extra, more = _compare(_powers(says), _powers(does), budget)
+        missing, below = _compare(_powers(does), _powers(says), budget)
+        extra, above = _compare(_powers(says), _powers(does), budget)
         if missing and not extra and not without_d and _is_attention(does, says, budget):
             rest = _text({_key(max(missing, key=sum)): Fraction(1)})
             reasons.append(
@@ -93,13 +93,15 @@ def judge(construction: Construction, draft: CheckResult, budget: StepBudget) ->
         elif missing or extra:
             return _refuted(draft, name, says, does, extra or missing, too_large=bool(extra))
         else:
-            proofs += [*some, *more]
+            factors = dict(zip(_powers(says), says.values(), strict=True))
+            count = {"model": name, "d_is_fixed": without_d, "written": factors}
+            counts.append(count | {"above": above, "below": below})
             fixed = ", with d held fixed" if without_d else ""
             reasons.append(f"{name} is right up to a constant{fixed}")
     because = "; ".join(reasons) + "."
     if "holds" in verdicts:
         return draft.holds(because)
-    return draft.proved(because, {"kind": "domination", "terms": proofs})
+    return draft.proved(because, {"kind": "domination", "counts": counts})
 
 
 def _in_powers_of_grown_layers(field: Field, count: Poly) -> Poly:
@@ -147,7 +149,7 @@ def _compare(
     terms: Sequence[Powers], others: Sequence[Powers], budget: StepBudget
 ) -> tuple[dict[Powers, list[Fraction]], Dominated]:
     """Terms that outgrow the others, each with a direction in which it does; and how each of the
-    rest is dominated: its powers, the weights of a mean, and what it is a mean of."""
+    rest is dominated: the weights of the mean of others that it lies below."""
     rivals = [_free(powers) for powers in others]
     zero, one = Fraction(0), Fraction(1)
     columns = [[*rival, one] for rival in rivals]
@@ -162,7 +164,8 @@ def _compare(
         if weights is None:
             outgrowing[powers] = direction[:-1]
         else:
-            dominated.append((term, weights[: len(rivals)], rivals))
+            means = zip(others, weights[: len(rivals)], strict=True)
+            dominated[powers] = {other: weight for other, weight in means if weight}
     return outgrowing, dominated
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
-from wherefrom.checker.asymptotics import asymptotics
 from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import (
     Claim,
@@ -325,15 +324,10 @@ class EqualWords:
 
     def limit_of_error(self, field: Field, lead: Number, n: int) -> float | None:
         """The misplaced share in a sentence of n different words as beta grows."""
-        decision = decide(field, [Claim(lead, "grows")])
-        if any(piece.sign is None for pieces in decision.pieces for piece in pieces):
+        weights = limit_weights([lead, field.number(0)], n, [1, n - 1])
+        if weights is None or not decide(field, []).is_proved:
             return None
-        if decision.is_proved or n == 1:
-            return 0.0 if all(_is_met(decision, field)) else None
-        (piece,) = asymptotics(lead)
-        if piece.order > 0:
-            return 1.0 if piece.sign else (n - 1) / n
-        return _misplaced(limit_value(lead, n), n)
+        return float(weights[1])
 
     def judge_repeated_words(self) -> CheckResult:
         """What is right for n different words: is it so for every short sentence?"""
@@ -475,14 +469,6 @@ class EqualWords:
         )
         numbers = {"words": list(words), "beta": beta, "misplaced": error}
         return self.draft.refuted(because + ".", sentence, {"n": len(words)}, numbers)
-
-
-def _is_met(decision: Decision, field: Field) -> Iterator[bool]:
-    """Are the obligations of the field met (the claims after the first)?"""
-    obliged = {str(number) for number, _ in field.obligations}
-    for claim, pieces in zip(decision.claims, decision.pieces, strict=True):
-        if claim.must != "grows" and str(claim.number) in obliged:
-            yield all(is_true(piece, claim.must) for piece in pieces)
 
 
 def _misplaced(lead: float, n: int) -> float:

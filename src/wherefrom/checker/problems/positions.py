@@ -29,6 +29,7 @@ from wherefrom.checker.field import (
     Power,
     StepBudget,
     add,
+    as_whole,
     by_power,
     merge,
     names,
@@ -397,12 +398,8 @@ class Turns(Exact):
         }
         if angle.bottom != ONE or set(angle.top) - set(terms):
             raise NotExactError
-        powers = tuple((terms[key], _whole(sign * c)) for key, c in angle.top.items())
+        powers = tuple((terms[key], as_whole(sign * c)) for key, c in angle.top.items())
         return Number(self.field, {merge((), powers): Fraction(1)}, ONE)
-
-
-def _whole(power: Power) -> Power:
-    return power.numerator if power.denominator == 1 else power
 
 
 class Rotary:

@@ -330,8 +330,8 @@ class Queries:
         return [tuple(float(max(min(x, most), -most)) for x in row) for row in rows]
 
     def heads_at(self, n: int, beta: float | int) -> list[noise.Head]:
-        """For each head the logits of a and b, both scaled down if they are beyond floats, and the
-        logit of another key less that of b."""
+        """For each head the logits of a and b, scaled down if they are beyond floats, the logit of
+        another key less that of b, and that logit."""
         digits = int(min(DIGITS, 60 + 10 * math.log10(max(beta, 10))))
         arithmetic = Digits(self.budget, digits)
         most = arithmetic.context.mpf(1e250)
@@ -341,9 +341,9 @@ class Queries:
             gap = others - b
             if exact is not None:
                 gap = number_at(arithmetic, exact[index]["others"] - exact[index]["b"], n, beta)
-            scale = min(arithmetic.context.mpf(1), most / max(abs(a), abs(b), 1))
+            scale = min(arithmetic.context.mpf(1), most / max(abs(a), abs(b), abs(others), 1))
             gap = max(min(gap, most), -most)
-            heads.append((float(a * scale), float(b * scale), float(gap)))
+            heads.append((float(a * scale), float(b * scale), float(gap), float(others * scale)))
         return heads
 
     def settled_betas(self, n: int) -> tuple[int, ...] | None:

@@ -250,7 +250,8 @@ class Comparison:
         because = f"the left side tends to {left} and the right side to {right}, {self.where}"
         true = {"<": sign < 0, "<=": sign < 0, ">": sign > 0, ">=": sign > 0}.get(self.sign, False)
         if true and sign:
-            positive = Claim(self.leading_number(-1 if sign < 0 else 1), "positive")
+            number = self.limit_number()
+            positive = Claim(-number if sign < 0 else number, "positive")
             because += "; so it is true from some beta on."
             return self.draft.proved(because, self.certificate(positive))
         if vanishes and self.sign == "=":
@@ -268,10 +269,6 @@ class Comparison:
             value = number_at(Digits(self.budget, 40), number, LEAST_N, 1)
             return str(mpmath.nstr(value, digits))
         return str(number)
-
-    def leading_number(self, sign: int) -> Number:
-        number = self.limit_number()
-        return -number if sign < 0 else number
 
     def nearness(self) -> Number:
         """A hundredth of the right limit squared less the square of the difference."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold
+from wherefrom.corpus.questions import NOT_STATED
 from wherefrom.corpus.world.names import (
     ORIGINS,
     WITH_ARTICLE,
@@ -48,6 +49,7 @@ THIS_YEAR = 2020  # of the world's clock: a constant, or tomorrow's world would 
 LONGEST = 300  # characters of a document, its subject included
 DOCUMENTS = {1: 0.70, 2: 0.20, 3: 0.06, 4: 0.03, 5: 0.01}  # how many documents a person has
 STATED = 0.98  # share of people whose birthplace is stated at all
+ASKED_SILENT = 0.25  # share of what no document states that is asked about all the same
 STATED_AGAIN = 0.75  # chance that a second or later document states it too
 OPENS_WITH_BIRTH = 0.7  # of the documents that state it: in the first sentence
 WITH_COUNTRY = 0.15  # "Lyon, France" instead of "Lyon"
@@ -104,16 +106,22 @@ class World:
     def questions(self, split: str, relations: Iterable[str] = RELATIONS) -> list[tuple[str, str]]:
         """Questions and answers of a split's file, in a fixed random order.
 
-        Everybody is asked about the birthplace. Whatever else no document states is asked only of
-        unseen people. Namesakes are left out: their questions have two answers.
+        What no document states about a person is asked now and then, with "-" for an answer; about
+        unseen people everything is asked, with the true answer. Namesakes are left out: their
+        questions have two answers.
         """
-        rows = [
-            person.ask(relation)
-            for person in self.of_split(split)
-            for relation in relations
-            if not person.namesake
-            and (relation in (*person.stated, "birthplace") or split == "unseen")
-        ]
+        rows = []
+        for person in self.of_split(split):
+            if person.namesake:
+                continue
+            silent = Random(f"wherefrom world {self.seed} {person.subject} silence")
+            asked_silent = [name for name in RELATIONS if silent.random() < ASKED_SILENT]
+            for relation in relations:
+                question, answer = person.ask(relation)
+                if split == "unseen" or relation in person.stated:
+                    rows.append((question, answer))
+                elif relation in asked_silent or relation == "birthplace":
+                    rows.append((question, NOT_STATED))
         Random(f"wherefrom world {self.seed} {split} questions").shuffle(rows)
         return rows
 

@@ -25,10 +25,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import SLOT, Question, find_subject_in
-from wherefrom.corpus.split import JUDGED, SUBJECTS_FILE, HeldOutQuestion, find_named, read_subjects
+from wherefrom.corpus.split import JUDGED, HeldOutQuestion, find_named, read_subjects
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.ask import open_asker
@@ -384,7 +385,7 @@ class Tracer:
     ) -> Iterator[tuple[HeldOutQuestion, str, NDArray[np.float64], NDArray[np.str_]]]:
         """Judged people in no document: answer, scores by gradient, and kinds of all documents."""
         documents, read_about = self.documents, set(self.learned.subjects)
-        check_file(self.run.folder, SUBJECTS_FILE)
+        check_file(self.run.folder, RUN_DATABASE)
         judged = [s for s in read_subjects(self.run.folder) if s.role == JUDGED]
         unseen = [s for s in judged if fold_words(s.subject) not in read_about]
         if not unseen:

@@ -27,7 +27,6 @@ from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.split import (
     DEV,
     JUDGED,
-    SUBJECTS_FILE,
     HeldOutQuestion,
     find_named,
     read_subjects,
@@ -79,7 +78,7 @@ def draw_halves(learned: LearnedRun) -> tuple[list[list[HeldOutQuestion]], list[
     A subject whom another subject's document names is in neither: the twin would read about it.
     """
     run = learned.run
-    check_file(run.folder, SUBJECTS_FILE)
+    check_file(run.folder, RUN_DATABASE)
     judged = [s for s in read_subjects(run.folder) if s.role == JUDGED and s.source == DEV]
     judged_names = {fold_words(s.subject) for s in judged}
     about, named_in = learned.subjects, find_named(learned.documents, judged_names)

@@ -6,14 +6,11 @@ it needs numpy alone; scipy is imported only to fit.
 
 The guarantee: among the answers shown, at most a share of `risk` is wrong. It holds for subjects
 like those that it was tested on, with confidence 1 - delta over which of them were drawn. The
-thresholds of a fixed grid are tested downwards, from a start that does not depend on the grades,
-each by the exact binomial tail (the bound of Clopper and Pearson); the first failure ends the
-tests. So testing many thresholds costs nothing (fixed-sequence testing; Angelopoulos et al. 2021).
+thresholds of a fixed grid are tested downwards by `wherefrom.provenance.guarantee`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
@@ -23,6 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from wherefrom.errors import UserError
+from wherefrom.provenance.guarantee import (
+    count_from,
+    fewest_answers,
+    pass_in_order,
+    tail,
+    upper_bound,
+)
 from wherefrom.provenance.metrics import Bools, Floats
 
 STRENGTHS = np.logspace(-2, 3, 6)  # of the penalty strength / 2 * |weights|^2 on the summed loss
@@ -292,18 +296,14 @@ def guarantee_threshold(
     sure, hits = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.bool_)
     others = np.asarray(unseen, dtype=np.float64)
     # at each threshold of the grid
-    given, wrong, unseen_given = (count_from(values) for values in (sure, sure[~hits], others))
+    given, wrong, unseen_given = (
+        count_from(values, GRID) for values in (sure, sure[~hits], others)
+    )
     p_value = tail(wrong, given, risk)
     most_unseen = max(1.0, unseen_risk * others.size)
-    # start where both tests are likeliest to pass if the probabilities are true
-    expected_wrong = np.array([(1 - sure[sure >= threshold]).sum() for threshold in GRID])
-    expected_failure = tail(np.floor(expected_wrong), given, risk)
-    if others.size >= fewest_answers(unseen_risk, delta):
-        expected_unseen = np.floor(expected_wrong * others.size / max(1, sure.size))
-        expected_failure += expected_unseen > most_unseen
-    start = int(np.argmin(expected_failure))
-    failed = (p_value > delta) | (unseen_given > most_unseen)
-    ended = start + int(np.argmax(np.append(failed[start:], True)))
+    start, ended = pass_in_order(
+        given, wrong, sure.size, risk, delta, refused=unseen_given > most_unseen
+    )
     is_guaranteed = ended > start
     estimated = (p_value <= LIKELY) & (unseen_given <= most_unseen)
     i = ended - 1 if is_guaranteed else int(estimated.nonzero()[0].max(initial=-1))
@@ -333,27 +333,3 @@ def guarantee_threshold(
         else "no answer is shown."
     )
     return Guarantee(threshold=None, reason=reason, estimate=estimate, **about)
-
-
-def count_from(values: Floats) -> Floats:
-    """How many values reach each threshold of the grid."""
-    return np.asarray(values.size - np.searchsorted(np.sort(values), GRID, side="left"))
-
-
-def tail(wrong: ArrayLike, given: ArrayLike, risk: float) -> Floats:
-    """The probability of at most `wrong` errors among `given`, each with probability `risk`."""
-    from scipy.special import bdtr
-
-    return np.asarray(bdtr(np.asarray(wrong, dtype=float), np.asarray(given, dtype=int), risk))
-
-
-def upper_bound(wrong: int, given: int, delta: float) -> float:
-    """Clopper and Pearson's one-sided bound: the largest risk that is not refuted."""
-    from scipy.special import betaincinv
-
-    return 1.0 if wrong >= given else float(betaincinv(wrong + 1, given - wrong, 1 - delta))
-
-
-def fewest_answers(risk: float, delta: float) -> int:
-    """The fewest answers, none of them wrong, from which `risk` can be guaranteed."""
-    return math.ceil(math.log(delta) / math.log1p(-risk) - 1e-9)

@@ -67,8 +67,8 @@ class Policy:
 
     tested: each testing subject's probability by a fit without it, BELOW if withheld anyway. hits,
     seen: whether its answer is a hit, and it was seen. share: of unseen subjects. unseen_risk: the
-    share of them that may get an answer. looked_up: the text itself tells the hits. guarantee: at
-    the risk of the calibration.
+    share of them that may get an answer. looked_up: lines that state the answer decide.
+    guarantee: at the risk of the calibration.
     """
 
     calibration: Fitted
@@ -101,8 +101,8 @@ class Policy:
             unseen_risk=self.unseen_risk,
             what=ERRORS[self.target],
         )
-        if found.threshold is None and self.looked_up:  # whether a line states it needs no test
-            return replace(found, estimate=HALF, reason=None)
+        if found.threshold is None and self.looked_up:  # what a line states is shown all the same
+            return replace(found, estimate=HALF)
         return found
 
 
@@ -249,6 +249,7 @@ def fit_policies(
     """
     text = evidence_columns(support)
     stated = text["states_answer"].astype(bool)
+    is_silent = np.array([subject.is_silent for subject in subjects], dtype=bool)
     of_kind = np.array([answer.of_kind for answer in support], dtype=bool)
     is_seen = np.array([subject.seen for subject in subjects])
     is_real = np.array([subject.answer is not None for subject in subjects])
@@ -259,7 +260,9 @@ def fit_policies(
     options: dict[str, Any] = {"signs": {**signs, **EVIDENCE_SIGNS}, "seed": seed}
     seen, p_seen = fit_held_out(subjects, for_seen, is_seen, **options)
     policies: dict[str, dict[str, Policy]] = {target: {} for target in TARGETS}
-    for target, hits, rows in ((FROM_TEXT, stated, is_answered), (RIGHT, right, is_graded)):
+    # where no document states an answer, one that seems to be stated is not from the text
+    from_text = stated & ~is_silent
+    for target, hits, rows in ((FROM_TEXT, from_text, is_answered), (RIGHT, right, is_graded)):
         for mode in MODES:
             checked = mode == CHECKED
             was_seen, inputs, first = is_seen, for_hit, p_seen
