@@ -54,10 +54,10 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
         folder = make_folder("runs")
     socket = listen(host, port)
     app = create_app(folder, hosts=(host, *names))
-    if not app.state.site.index.runs():
-        echo_err(f"there is no run in {folder} to serve yet; the page can start one.")
     shown = f"[{host}]" if ":" in host else host
-    echo_err(f"serving {folder} at http://{shown}:{socket.getsockname()[1]}/ (Ctrl-C ends it)")
+    address = f"http://{shown}:{socket.getsockname()[1]}/"
+    empty = "" if app.state.site.index.runs() else "; there is no run to serve yet: start one there"
+    echo_err(f"serving {folder} at {address} (Ctrl-C ends it){empty}")
     if host not in ("127.0.0.1", "localhost", "::1"):
         echo_err("anybody who can reach this machine can use the page and train models on it.")
 
