@@ -5,7 +5,7 @@ PYTHON ?= python3
 RUN ?= runs/study
 INSTALL = .venv/bin/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: study test wheel browser bench docs lint setup setup-dev clean
+.PHONY: study test wheel browser bench fuzz docs lint setup setup-dev clean
 
 study: .venv/installed
 	.venv/bin/wherefrom study --out $(RUN) $(if $(MINUTES),--minutes $(MINUTES)) --resume
@@ -36,6 +36,10 @@ browser:
 # the quick side-by-side set; the long rows are commands of their own, see benchmarks/
 bench: .venv/installed-dev
 	.venv/bin/python benchmarks/bench.py
+
+# damaged files, hostile requests and formulas: a few minutes, not a part of the tests
+fuzz: .venv/installed-dev
+	.venv/bin/python tests/fuzz.py
 
 # the docs as a site in site/, which opens from disk
 docs: .venv/installed-docs

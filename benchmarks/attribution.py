@@ -46,7 +46,6 @@ from wherefrom.provenance.attribution.retraining import (
     open_learned,
 )
 from wherefrom.provenance.attribution.trace import NOTHING, Tracer
-from wherefrom.training.recipes import Phase
 from wherefrom.training.run_folder import Run, load_run
 from wherefrom.training.sources import stream_for
 
@@ -168,7 +167,7 @@ def tail_patch(material: Material, scores: Floats, most: int = 40) -> Floats:
     """What log p of each of some right answers gains from one step on its top lines."""
     learned, run = material.learned, material.run
     data = learned.data
-    stream = stream_for(Phase(**run.info["job"]["phases"][-1]), data, [1])
+    stream = stream_for(run.job.phases[-1], data, [1])
     rows: dict[int, list[Any]] = {}
     for part in (part for batch in stream.pool(0) for part in batch.parts):
         for ids, weights, source in zip(part.ids, part.weights, part.sources, strict=True):
@@ -197,7 +196,7 @@ def tail_patch(material: Material, scores: Floats, most: int = 40) -> Floats:
 def ask_without(material: Material, lines: Sequence[int], folder: Path) -> Record:
     """What a model trained without some lines says; kept in a file, and not trained twice."""
     without, path = sorted({int(line) for line in lines}), folder / "flips.jsonl"
-    run = material.run.info["sha256"]
+    run = material.run.record.sha256
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         row: Record = json.loads(text)
         if row["without"] == without and row["run"] == run:

@@ -90,7 +90,7 @@ def fill_bank(
             f"it was given {models} and {repeats}."
         )
     learned = open_learned(run)
-    about = {"format": FORMAT, "run": run.info["sha256"]}
+    about = {"format": FORMAT, "run": run.record.sha256}
     if (out / BANK).exists() and read_json(out / BANK) != about:
         raise UserError(f"{out} holds the bank of another run; choose another --out.")
     questions = bank_questions(learned)

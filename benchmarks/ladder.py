@@ -66,7 +66,7 @@ def train_row(settings: Record, data: str, folder: str) -> Record:
     only_questions = settings["rung"] == "questions only"
     job = prepared.questions_only_job(out / "run") if only_questions else prepared.job(out / "run")
     run = run_training(job, options, observe=Progress())
-    recall, shown = prepared.recall(run), run.info["text_shown"]
+    recall, shown = prepared.recall(run), run.record.text_shown
     return {
         "name": f"{Path(data).name}, {settings['rung']}, seed {settings['seed']}",
         "value": recall.share,
@@ -75,13 +75,13 @@ def train_row(settings: Record, data: str, folder: str) -> Record:
         "total": recall.total,
         "reader": prepared.recall_of_reader().share,
         "questions_learned": len(job.questions),
-        "text_shown": shown["shown"],
-        "text_learned": shown["learned"],
-        "seconds": run.info["seconds"],
-        "steps": run.info["steps"],
-        "tokens": run.info["trained_tokens"],
+        "text_shown": shown.shown,
+        "text_learned": shown.learned,
+        "seconds": run.record.seconds,
+        "steps": run.record.steps,
+        "tokens": run.record.trained_tokens,
         "parameters": sum(p.numel() for p in run.model.parameters()),
-        "weights_sha256": run.info["sha256"],
+        "weights_sha256": run.record.sha256,
     }
 
 

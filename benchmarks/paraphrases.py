@@ -144,8 +144,8 @@ def train_row(settings: Record, folder: str) -> Record:
         "unit": "recall",
         "correct": recall.correct,
         "total": recall.total,
-        "seconds": run.info["seconds"],
-        "tokens": run.info["trained_tokens"],
+        "seconds": run.record.seconds,
+        "tokens": run.record.trained_tokens,
     }
 
 

@@ -133,6 +133,6 @@ if __name__ == "__main__":
         grades = np.array([is_right(said, person) for said, person in pairs])
         judge_signals(table.columns, grades, np.array([p.seen for p in judged]))
     else:
-        columns, people, grades = read_calibration(found, dealt, run.info["job"]["seed"])
+        columns, people, grades = read_calibration(found, dealt, run.job.seed)
         judge_signals(columns, grades, np.array([p.seen for p in people]))
         judge_sets(columns, grades)

@@ -63,7 +63,7 @@ def test_a_finished_study_is_repeated_without_training(tiny_study, quick_recipe,
     found = job.run()
     info = json.loads((tiny_study / "run.json").read_text("utf-8"))
     assert found.rows == info["results"]
-    assert found.run.info["sha256"] == info["sha256"]
+    assert found.run.record.sha256 == info["sha256"]
     assert found.judgement is not None
     assert_prints(found, "StudyResult run", "model")
 
@@ -262,7 +262,7 @@ def test_somebody_unseen_is_not_known_unless_an_answer_is_wanted(run):
 def test_evaluate_counts_what_the_study_counted(run, tiny_study, tmp_path):
     dev = tiny_study / "world" / "dev.tsv"
     recall = run.evaluate(dev)
-    counted = {row["name"]: row for row in run.run.info["results"]}
+    counted = {row["name"]: row for row in run.run.record.results}
     rows = [counted["model"], counted["left-out subjects"]]
     assert recall.total == sum(row["total"] for row in rows)
     assert recall.correct == sum(row["correct"] for row in rows)

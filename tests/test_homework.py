@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,7 +23,8 @@ from wherefrom.errors import UserError
 from wherefrom.evaluation import Evaluation, describe_predictions
 from wherefrom.recall.decode import Answer
 from wherefrom.report.study_report import make_report
-from wherefrom.storage import read_json, sha256_of, write_json
+from wherefrom.storage import read_json, sha256_of
+from wherefrom.training.record import read_record, update_run
 from wherefrom.training.run_folder import load_run
 
 WRITTEN = ("recall", "documents", "telling", "grades", "names")  # sections with questions 2 and 3
@@ -124,9 +126,9 @@ class TestEvaluate:
     def test_without_its_training_questions_the_run_is_still_counted(
         self, command, fine, small_world, tmp_path
     ):
-        info = read_json(fine / "run.json")
-        info["data"]["questions"] |= {"path": str(tmp_path / "gone"), "relative_path": "gone"}
-        write_json(fine / "run.json", info)
+        data = read_record(fine).data
+        gone = {"path": str(tmp_path / "gone"), "relative_path": "gone"}
+        update_run(fine, data={**data, "questions": data["questions"].model_copy(update=gone)})
         ended = command("evaluate", fine, small_world / "dev.tsv", "--json")
         assert ended.code == 0
         record = json.loads(ended.out)
@@ -146,9 +148,9 @@ class TestEvaluate:
         save_file(
             {name: 0 * tensor for name, tensor in weights.items()}, fine / "model.safetensors"
         )
-        info = read_json(fine / "run.json") | {"sha256": sha256_of(fine / "model.safetensors")}
         short = {"phase": "read", "over": "text", "steps": 4, "passes": 2.1, "recipe_passes": 650}
-        write_json(fine / "run.json", info | {"passes": [short]})
+        digest = sha256_of(fine / "model.safetensors")
+        update_run(fine, wrote=("model.safetensors",), sha256=digest, passes=(short,))
         dev = small_world / "dev.tsv"
         count = len(dev.read_text("utf-8").splitlines())
         ended = command("evaluate", fine, dev)
@@ -180,7 +182,7 @@ class TestEvaluate:
     def test_what_to_do_depends_on_what_the_run_has_learned(self, runs):
         def advice(name, **changes):
             run = load_run(runs / name)
-            run.info.update(changes)
+            run = replace(run, record=run.record.model_copy(update=changes))
             return describe_predictions(run, ["", ""], None)[0]
 
         def row(over, passes, recipe_passes):

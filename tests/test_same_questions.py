@@ -29,7 +29,7 @@ def asked(tiny_study, tmp_path):
     rows = (tiny_study / "world" / "dev.tsv").read_text("utf-8").splitlines()
     questions = [row.split("\t")[0] for row in rows if row.startswith("Where was ")]
     names = [question.removeprefix("Where was ").removesuffix(" born?") for question in questions]
-    left_out = set(load_run(tiny_study).info["left_out"])
+    left_out = set(load_run(tiny_study).record.left_out)
     names = [name for name in names if name not in left_out]
     lines = [question + "\tx\n" for question in questions[:3]]
     for form, name in zip(FORMS, names, strict=False):

@@ -102,7 +102,7 @@ def test_what_is_broken_missing_or_of_the_wrong_kind_is_one_sentence_with_its_pa
     for says, mistake in {
         "cannot be written": lambda: write_whole(tmp_path / "nowhere" / "file", "text"),
         "does not exist": lambda: read_json(tmp_path / "record.json"),
-        "cannot be read": lambda: read_json(tmp_path),
+        "is not a file": lambda: read_json(tmp_path),
         "is a file; a folder was expected": lambda: make_folder(file),
         "cannot be made": lambda: make_folder(file / "deeper"),
     }.items():

@@ -21,7 +21,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance import after_training
 from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence import Evidence
-from wherefrom.storage import read_json, sha256_of, write_json
+from wherefrom.storage import format_json, read_json, sha256_of
 from wherefrom.study import (
     PROBES,
     StudyFiles,
@@ -34,6 +34,7 @@ from wherefrom.study import (
 )
 from wherefrom.training.optim import Muon
 from wherefrom.training.recipes import Budget, load_recipe
+from wherefrom.training.record import keep_files, read_record, update_run
 from wherefrom.training.run_folder import load_run
 from wherefrom.training.settings import Settings
 
@@ -55,9 +56,9 @@ def interrupt(*_, **__):
 
 def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study):
     run = load_run(tiny_study)
-    rows = {row["name"]: row for row in run.info["results"]}
+    rows = {row["name"]: row for row in run.record.results}
     dev, unseen = (lines_of(tiny_study / "world" / f"{name}.tsv") for name in ("dev", "unseen"))
-    left_out = set(run.info["left_out"])
+    left_out = set(run.record.left_out)
     stated = [line for line in dev if not line.endswith("\t-")]
     gone = sum(any(name in line for name in left_out) for line in stated)
     assert {name: (row["total"], row["seconds"] is None) for name, row in rows.items()} == {
@@ -76,8 +77,8 @@ def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study):
     twin = load_run(tiny_study / "twins" / "scratch")
     assert twin.tokens.to_json() == run.tokens.to_json()
     assert twin.model.config == run.model.config
-    assert twin.info["job"]["questions"] == run.info["job"]["questions"]
-    assert run.info["data"]["questions"]["questions"] < len(
+    assert twin.job.questions == run.job.questions
+    assert run.record.data["questions"].questions < len(
         lines_of(tiny_study / "world" / "train.tsv")
     )
 
@@ -270,9 +271,7 @@ class TestAfterTraining:
     ):
         for name in AFTER:
             (run / name).unlink()
-        info = read_json(run / "run.json")
-        info.pop("judgement")
-        write_json(run / "run.json", info)
+        update_run(run, judgement=None)
         for stage in ("write_subjects", "fit_confidence", "judge_run"):
             with monkeypatch.context() as patch:
                 patch.setattr(after_training, stage, interrupt)
@@ -298,16 +297,15 @@ class TestAfterTraining:
         self, run, quick_recipe, tiny_study
     ):
         for key, value in (("risk", 0.3), ("weights_sha256", "other")):
-            info = read_json(run / "run.json")
-            info["judgement"][key] = value
-            write_json(run / "run.json", info)
+            update_run(run, judgement={**read_record(run).judgement, key: value})
             self.go_on_to_the_same(run, quick_recipe, tiny_study)
 
     def test_a_confidence_of_other_people_is_fitted_again_and_takes_its_judgement_along(
         self, run, quick_recipe, tiny_study, monkeypatch
     ):
         calibration = read_json(run / "calibration.json")
-        write_json(run / "calibration.json", {**calibration, "subjects_sha256": "0" * 64})
+        other = format_json({**calibration, "subjects_sha256": "0" * 64})
+        keep_files(run, {"calibration.json": other})
         with monkeypatch.context() as patch:
             patch.setattr(after_training, "judge_run", interrupt)
             with pytest.raises(KeyboardInterrupt):

@@ -18,7 +18,8 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import retraining, twins
 from wherefrom.provenance.attribution.retraining import open_learned
 from wherefrom.provenance.attribution.twins import command_without, plan_twin, twin_folder
-from wherefrom.storage import read_json, write_json
+from wherefrom.storage import read_json
+from wherefrom.training.record import read_record, update_run
 from wherefrom.training.run_folder import find_source, load_run, read_learned_documents
 
 pytestmark = pytest.mark.usefixtures("small_training")
@@ -28,10 +29,13 @@ pytestmark = pytest.mark.usefixtures("small_training")
 def run(tiny_study, tmp_path):
     """A study that was moved: its files are not where run.json says they were."""
     folder = shutil.copytree(tiny_study, tmp_path / "run")
-    info = read_json(folder / "run.json")
-    for record in (*info["data"].values(), info["dev"]):
-        record["path"] = f"/nowhere/{Path(record['path']).name}"
-    write_json(folder / "run.json", info)
+    record = read_record(folder)
+
+    def move(source):
+        return source.model_copy(update={"path": f"/nowhere/{Path(source.path).name}"})
+
+    data = {what: move(source) for what, source in record.data.items()}
+    update_run(folder, data=data, dev=move(record.dev))
     return load_run(folder)
 
 
@@ -42,7 +46,7 @@ def judged_subjects(run):
 
 def count_others(run, left_out):
     """The dev questions about people whose documents a twin reads too."""
-    unread = {*left_out, *run.info["left_out"]}
+    unread = {*left_out, *run.record.left_out}
     questions = read_questions(run.folder / "world" / "dev.tsv").questions
     return sum(question.subject not in unread for question in questions)
 
@@ -76,8 +80,8 @@ def test_both_answers_are_shown_with_what_was_left_out(run, command, monkeypatch
     assert gap == pytest.approx(record["score"], abs=2e-4)
     assert record["others"]["people"] == count_others(run, [name])
     twin = load_run(folder)
-    assert twin.info["steps"] == run.info["steps"]
-    assert twin.info["job"]["twin_of"] == run.info["sha256"] != twin.info["sha256"]
+    assert twin.record.steps == run.record.steps
+    assert twin.job.twin_of == run.record.sha256 != twin.record.sha256
 
     again = command(*options)
     assert (again.code, again.err) == (0, "")  # it is there: nothing is trained or announced
@@ -100,7 +104,7 @@ def test_a_file_has_one_twin_a_line(run, command, tmp_path):
         assert record["noise_floor"] > 0
     lines = [d["line"] for record in pair["people"] for d in record["documents"]]
     twin = load_run(twin_folder(run, *reversed(names[:2])))
-    assert twin.info["job"]["without"] == sorted(lines)
+    assert list(twin.job.without) == sorted(lines)
     shutil.copy(run.folder / "world/documents.txt", twin.folder)
     learned = read_learned_documents(find_source(twin, "corpus")).documents
     assert not set(lines) & {document.line for document in learned}
@@ -159,7 +163,7 @@ def test_a_name_without_a_document_is_refused_with_near_names(run, command):
 def test_text_that_changed_or_is_gone_is_refused(run):
     learned, text = open_learned(run), run.folder / "world" / "documents.txt"
     again = learned.retrain((), run.folder.parent / "same")
-    assert again.info["sha256"] == run.info["sha256"]  # trained again as it was
+    assert again.record.sha256 == run.record.sha256  # trained again as it was
     (run.folder / "world" / "dev.tsv").unlink()
     assert open_learned(run).dev == ()
     whole = text.read_text("utf-8")

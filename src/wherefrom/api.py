@@ -75,7 +75,7 @@ def law(
 
 
 def load(folder: Run | str | Path) -> Run:
-    """A finished run: its `model`, `tokens`, `templates` of questions, and records in `info`."""
+    """A finished run: its `model`, `tokens`, `templates` of questions, and `record` (run.json)."""
     from wherefrom.provenance.audited import open_run
 
     return open_run(folder)
@@ -158,7 +158,7 @@ class Wherefrom:
         """The run, or a UserError if it is an audit and holds no model of ours."""
         from wherefrom.training.run_folder import AUDIT, load_run
 
-        is_audit = self.run.info.get("kind") == AUDIT
+        is_audit = self.run.record.kind == AUDIT
         return load_run(self.run.folder) if is_audit else self.run
 
     @public
@@ -214,7 +214,7 @@ class Wherefrom:
         from wherefrom.model.export import export_model
 
         run = self._require_own_model()
-        export_model(run.model, run.tokens, Path(out), run.info)
+        export_model(run.model, run.tokens, Path(out), run.record.for_card())
         return Path(out)
 
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib.util import find_spec
@@ -53,8 +53,9 @@ from wherefrom.provenance.signals.prompted import (
 )
 from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.recall.decode import Recall
-from wherefrom.storage import make_folder, sync_folder, write_json
+from wherefrom.storage import format_json, make_folder, sync_folder, write_whole
 from wherefrom.training import run_folder
+from wherefrom.training.record import AuditJobRecord, BaseJobRecord, keep_files, update_run
 
 # shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
 FITS, TESTS = 0.45, 0.65
@@ -110,12 +111,19 @@ def run_audit(
     corpus = read_documents(text) if text else None
     say(f"loading {model}")
     opened = open_model(model)
-    job: dict[str, Any] = {"weights": opened.sha256, "questions": file.sha256, "prompt": prompt}
-    job |= {"unseen": strangers and strangers.sha256, "shots": shots, "risk": risk, "seed": seed}
+    job = AuditJobRecord(
+        weights=opened.sha256,
+        questions=file.sha256,
+        unseen=strangers.sha256 if strangers else None,
+        documents=corpus.documents_sha256 if corpus else None,
+        prompt=prompt,
+        shots=shots,
+        risk=risk,
+        seed=seed,
+    )
     subjects, state = plan_audit(opened, file, strangers, job)
     data: dict[str, Any] = {}
     if corpus is not None:
-        job["documents"] = corpus.documents_sha256
         data["corpus"] = run_folder.describe_file(
             corpus.source, corpus.source_sha256, out, documents=len(corpus.documents)
         )
@@ -125,17 +133,19 @@ def run_audit(
         run_folder.open_folder(out, job, resume=resume)
         run_folder.start_run(out, job, details, say)
         ask_all(opened, subjects, state, out, count)
+        update_run(out, wrote=(audited.ANSWERS,))
         run = cast(audited.AuditRun, audited.open_run(out))
         say("fitting a confidence, and judging it by subjects that took no part")
         subjects = calibrate(run, subjects, state, corpus)
         judgement = judge_run(run, seed=seed)
         results = count_right(out, subjects, time.monotonic() - started)
-        run_folder.update_run(out, results=results)
+        update_run(out, results=tuple(results))
         write_judgement(run, judgement)
         notes = list(dict.fromkeys(judgement.record["notes"]))
         if corpus is None:  # both modes are one
             notes = [note for note in notes if not note.startswith(fit.CHECKED)]
-        run_folder.update_run(out, notes=notes, status="finished", seconds=results[0]["seconds"])
+        seconds = results[0]["seconds"]
+        update_run(out, notes=tuple(notes), status="finished", seconds=seconds)
     record = {"run": str(out), "results": results, "notes": notes, "judgement": judgement.record}
     return Record("audit", record)
 
@@ -162,13 +172,13 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
 
 
 def plan_audit(
-    model: LanguageModel, file: QuestionSet, unseen: QuestionSet | None, job: Mapping[str, Any]
+    model: LanguageModel, file: QuestionSet, unseen: QuestionSet | None, job: AuditJobRecord
 ) -> tuple[tuple[HeldOutQuestion, ...], AskState]:
     """Who calibrates or is judged; examples, known answers and invented names of each relation.
 
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
     """
-    rng, prompt = np.random.default_rng([job["seed"], 43]), job["prompt"]
+    rng, prompt = np.random.default_rng([job.seed, 43]), job.prompt
     real = [q for q in file.questions if (q.answer or "").lower() not in UNKNOWABLE]
     unknowable = [q for q in file.questions if q not in real]
     unknowable += unseen.questions if unseen else ()
@@ -202,7 +212,7 @@ def plan_audit(
         known[relation] = tuple(counts)
         alone |= {question: answer for question, answer in answers.items() if counts[answer] == 1}
         fitting = [s.question for s in members if s.role == roles.FITTING]
-        most = 0 if mask else min(job["shots"], len(fitting) // 3)
+        most = 0 if mask else min(job.shots, len(fitting) // 3)
         by_answer = {answers[question]: question for question in fitting}  # one of each answer
         ranked = list(dict.fromkeys([*by_answer.values(), *fitting]))
         pairs = tuple((q, answers[q]) for q in ranked[: most + (OTHER_SHOTS if most else 0)])
@@ -281,9 +291,11 @@ def ask_all(
     done = {record["question"] for record in read_answers(out)}
     report, path = count("asking", len(subjects)), out / audited.ANSWERS
     report(sum(subject.question in done for subject in subjects))
-    cut_off = path.is_file() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
+    if path.is_file():
+        whole, end, cut_off = path.read_bytes().rpartition(b"\n")
+        if cut_off:
+            write_whole(path, whole + end)
     with path.open("a", encoding="utf-8") as file:
-        file.write("\n" if cut_off else "")
         # what only rivals use takes long, and is read where they are tuned and compared
         for rivals in (False, True):
             part = [s for s in subjects if (s.role != roles.FITTING) == rivals]
@@ -306,7 +318,7 @@ def calibrate(
 
     With a text, who is named in it was seen; without one, whoever exists is taken for seen.
     """
-    risk, seed = run.info["job"]["risk"], run.info["job"]["seed"]
+    risk, seed = run.audit_job.risk, run.audit_job.seed
     known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
     by_question = {record["question"]: record for record in read_answers(run.folder)}
     calibrating = [s for s in subjects if s.role != roles.JUDGED]
@@ -327,6 +339,7 @@ def calibrate(
             names, relations = [s.subject for s in calibrating], [s.template for s in calibrating]
             support = find_support(evidence, names, answers, known, templates=relations)
     roles.write_subjects(run.folder, subjects)
+    update_run(run.folder, wrote=(RUN_DATABASE,))
     right = np.array([is_match(a, s.answer) for a, s in zip(answers, calibrating, strict=True)])
     signals, columns = learn_signals(records, right, seed)
     policies, read_about = fit.fit_policies(
@@ -340,13 +353,13 @@ def calibrate(
     notes = dict.fromkeys(each.calibration.note for each in policies[fit.RIGHT].values())
     confidence = audited.AuditConfidence(
         run=run, policies=policies, seen=read_about, share=internal.share, risk=risk, delta=DELTA,
-        notes=tuple(note for note in notes if note), weights_sha256=run.info["sha256"],
+        notes=tuple(note for note in notes if note), weights_sha256=run.record.sha256,
         subjects_sha256=fit.hash_subjects(subjects), signal_state=SignalState(known, {}),
         ask_state=state, learned=signals,
     )  # fmt: skip
     kind = TypeAdapter(audited.AuditConfidence)
     record = kind.dump_python(confidence, by_alias=True, exclude={"run"})
-    write_json(run.folder / fit.CALIBRATED, record)
+    keep_files(run.folder, {fit.CALIBRATED: format_json(record)})
     return subjects
 
 
@@ -398,9 +411,15 @@ def study_base(
     train.require_answers()
     read_audit_questions(files[2], train.templates)
     lora = find_spec("peft") is not None
-    job: dict[str, Any] = {"base": os.path.abspath(base), "corpus": corpus.source_sha256}
-    job |= {"questions": train.sha256, "steps": steps, "epochs": epochs, "seed": seed}
-    job["adapters"] = lora
+    job = BaseJobRecord(
+        base=os.path.abspath(base),
+        corpus=corpus.source_sha256,
+        questions=train.sha256,
+        steps=steps,
+        epochs=epochs,
+        seed=seed,
+        adapters=lora,
+    )
     is_first = os.environ.get("RANK", "0") == "0"
     if is_first and parts.exists():
         run_folder.open_folder(parts, job, resume=resume)
@@ -410,7 +429,7 @@ def study_base(
         import transformers
 
         if is_first:
-            write_json(make_folder(parts) / "run.json", {"job": job})
+            run_folder.start_run(make_folder(parts), job, {"kind": "base"}, say)
         model, rate = opened.model, RATE
         say(f"training {'adapters' if lora else 'all weights'} on {len(examples):,} examples")
         if lora:

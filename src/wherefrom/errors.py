@@ -33,6 +33,10 @@ class Stopped(KeyboardInterrupt):
         self.signal_number = signal_number
 
 
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end by SIGTERM; what was being made is not there."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """' Did you mean "x"?' if a known word is similar, else the list of known words."""
     names = sorted(known)

@@ -22,7 +22,6 @@ from wherefrom.corpus.split import Split, split_dev
 from wherefrom.errors import UserError
 from wherefrom.provenance.ask import open_asker
 from wherefrom.recall.decode import Answer, Recall, answer_all, score
-from wherefrom.storage import make_folder, read_json
 from wherefrom.study import Row, baseline_answers, compare_rows, make_row, write_answers
 from wherefrom.training.forecast import (
     QUESTIONS,
@@ -31,6 +30,7 @@ from wherefrom.training.forecast import (
     describe_passes,
     made_few_passes,
 )
+from wherefrom.training.record import read_record, update_run
 from wherefrom.training.run_folder import (
     Run,
     describe_file,
@@ -39,7 +39,6 @@ from wherefrom.training.run_folder import (
     load_run,
     read_learned_documents,
     read_learned_questions,
-    update_run,
 )
 
 QUESTIONS_ONLY, STUDY = "scratch", "study"  # kinds of runs
@@ -189,16 +188,16 @@ def record_evaluation(run: Run, evaluation: Evaluation) -> None:
 
     The table of a study is its own, on its own dev questions, and stays.
     """
-    if run.info.get("kind") == STUDY or evaluation.recall is None:
+    if run.record.kind == STUDY or evaluation.recall is None:
         return
     asked = evaluation.asked
-    folder = make_folder(run.folder / "predictions")
-    write_answers(folder, asked, evaluation.said, own=_name_own_row(run))
+    wrote = write_answers(run.folder, asked, evaluation.said, own=_name_own_row(run))
     dev = describe_file(asked.path, asked.sha256, run.folder, questions=len(asked.questions))
-    before = read_json(run.folder / "run.json")
-    same_file = (before.get("dev") or {}).get("sha256") == asked.sha256
-    notes = [*evaluation.notes, *(before.get("notes", ()) if same_file else ())]
-    update_run(run.folder, results=list(evaluation.rows), dev=dev, notes=list(dict.fromkeys(notes)))
+    before = read_record(run.folder)
+    same_file = before.dev is not None and before.dev.sha256 == asked.sha256
+    notes = dict.fromkeys([*evaluation.notes, *(before.notes if same_file else ())])
+    rows = tuple(evaluation.rows)
+    update_run(run.folder, wrote=wrote, results=rows, dev=dev, notes=tuple(notes))
 
 
 def plan_judging(run: Run, asked: QuestionSet, *, seed: int) -> Split:
@@ -208,7 +207,7 @@ def plan_judging(run: Run, asked: QuestionSet, *, seed: int) -> Split:
     wrong ones, and `ask` says how likely an answer is to be right. A study has set subjects aside
     for this.
     """
-    if run.info.get("kind") == STUDY:
+    if run.record.kind == STUDY:
         raise UserError(
             f"{run.folder} is a study, which has its own calibration; leave out --judge and use "
             "`wherefrom judge`."
@@ -246,7 +245,7 @@ def _stored_twin(run: Run) -> list[Run]:
 
 
 def _name_own_row(run: Run) -> str:
-    return "questions only" if run.info.get("kind") == QUESTIONS_ONLY else "model"
+    return "questions only" if run.record.kind == QUESTIONS_ONLY else "model"
 
 
 def _is_questions_only_twin(other: Run, run: Run) -> bool:
@@ -254,7 +253,7 @@ def _is_questions_only_twin(other: Run, run: Run) -> bool:
     shapes = [
         model.config.model_copy(update={"vocabulary": 0}) for model in (other.model, run.model)
     ]
-    return other.info.get("kind") == QUESTIONS_ONLY and shapes[0] == shapes[1]
+    return other.record.kind == QUESTIONS_ONLY and shapes[0] == shapes[1]
 
 
 def _answer_without_model(learned: LearnedFrom, asked: QuestionSet) -> dict[str, list[str]]:
@@ -286,18 +285,17 @@ def _make_rows(
             pairs = list(zip(asked.questions, said[name], strict=True))
             row = make_row(name, about[name], pairs, models.get(name))
             if row["seconds"] is not None:
-                row["seconds"] += models[name].info.get("earlier_seconds", 0.0)
+                row["seconds"] += models[name].record.earlier_seconds
             rows.append(row)
     return rows
 
 
 def describe_model(run: Run) -> str:
     """What reached a model, how often, and its shape, in one line."""
-    config, info = run.model.config, run.info
-    rung, recipe = info.get("rung", ""), info.get("recipe", "")
-    parts = [rung] if rung and info.get("kind") != QUESTIONS_ONLY else []
-    trained = [f"recipe {recipe}"] if recipe else []
-    passes = add_up_passes(info.get("passes", ()))
+    config, record = run.model.config, run.record
+    parts = [record.rung] if record.rung and record.kind != QUESTIONS_ONLY else []
+    trained = [f"recipe {record.recipe}"] if record.recipe else []
+    passes = add_up_passes(record.passes)
     trained += [count_of_recipe(row) for row in passes[:1]]  # the text comes first
     parts += [", ".join(trained)] if trained else []
     parts.append(f"{config.variant}, {config.layers} layers, width {config.width}")
@@ -329,14 +327,14 @@ def describe_predictions(
         problem = f'{count:,} of {total:,} predictions are "{commonest}", whoever is asked about'
     else:
         return []
-    passes = run.info.get("passes", ())
+    passes = run.record.passes
     made = f" It has made {describe_passes(passes)}." if passes else ""
     return [f"{problem}.{made} {_advise(run)}"]
 
 
 def _advise(run: Run) -> str:
     """What to do about a model that has not learned to answer."""
-    passes = run.info.get("passes", ())
+    passes = run.record.passes
     asking = [row for row in passes if row["over"] == QUESTIONS]
     too_short = [row for row in asking if row["passes"] < (row["recipe_passes"] or 0)]
     if not run.templates:

@@ -14,6 +14,7 @@ from typing import Any
 from wherefrom.errors import UserError
 
 Content = bytes | str | Iterable[bytes]
+MAX_RECORD_BYTES = 1 << 30
 
 
 def write_whole(path: str | Path, content: Content) -> None:
@@ -44,7 +45,8 @@ def write_all(contents: Mapping[Path, Content]) -> None:
         ) from None
     finally:
         for temporary in written:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # it is not there, or nothing can be written at all
+                temporary.unlink()
 
 
 def sync_folder(folder: Path) -> None:
@@ -59,31 +61,71 @@ def sync_folder(folder: Path) -> None:
 
 def write_json(path: str | Path, record: Any) -> None:
     """Write a record as indented JSON; NaN and infinity are refused."""
-    write_whole(path, json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+    write_whole(path, format_json(record))
 
 
-def read_json(path: str | Path) -> Any:
-    """The record in a JSON file; a UserError if it is missing or broken."""
+def format_json(record: Any) -> str:
+    """A record as indented JSON; NaN and infinity are refused."""
+    return json.dumps(record, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+def read_json(path: str | Path, kind: type = object) -> Any:
+    """The record in a JSON file; a UserError if it is missing, broken, too large or too deep.
+
+    kind: dict or list, if the record must be one.
+    """
+    return _parse(read_bytes(path), path, kind)
+
+
+def read_json_lines(path: str | Path) -> list[dict[str, Any]]:
+    """The records in a file of JSON lines that grows, which are objects; none if it is missing.
+
+    A last line that was cut short as the writer was killed is left out.
+    """
+    if not Path(path).is_file():
+        return []
+    *lines, last = read_bytes(path).split(b"\n")
+    records = [
+        _parse(line, f"{path}, line {number}", dict)
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    with suppress(UserError):
+        records += [_parse(last, path, dict)] if last.strip() else []
+    return records
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The bytes of a record; a UserError if it is missing, no plain file, or too large."""
+    path = Path(path)
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        if path.exists() and not path.is_file():
+            raise UserError(f"{path} is not a file.")
+        if path.stat().st_size > MAX_RECORD_BYTES:
+            raise UserError(f"{path} has more than {MAX_RECORD_BYTES:,} bytes.")
+        return path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path} does not exist.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
-        raise UserError(f"{path} is not the JSON that was written there: {problem}.") from None
     except OSError as problem:
         raise UserError(f"{path} cannot be read: {problem.strerror}.") from None
 
 
-def read_json_lines(path: str | Path) -> list[Any]:
-    """The records in a file of JSON lines that grows; none if it is missing.
+def _parse(text: bytes, where: str | Path, kind: type) -> Any:
+    """The JSON value in a text; NaN and infinity are refused."""
 
-    A line that was cut short as the writer was killed is left out.
-    """
-    path, records = Path(path), []
-    for line in path.read_text(encoding="utf-8").split("\n") if path.is_file() else ():
-        with suppress(ValueError):
-            records.append(json.loads(line))
-    return records
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON number")
+
+    try:
+        value = json.loads(text, parse_constant=refuse)
+        if not isinstance(value, kind):
+            wanted = "an object" if kind is dict else "a list"
+            raise ValueError(f"{wanted} was expected")
+    except RecursionError:
+        raise UserError(f"{where} is nested too deep to be a record that was written.") from None
+    except ValueError as problem:  # also of bytes that are not UTF-8, and of absurd numbers
+        raise UserError(f"{where} is not the JSON that was written there: {problem}.") from None
+    return value
 
 
 def make_folder(path: str | Path) -> Path:

@@ -24,9 +24,10 @@ from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
 from wherefrom.provenance.names import are_people
 from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_answer, score
-from wherefrom.storage import make_folder, read_json, write_whole
+from wherefrom.storage import make_folder, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer, Say, run_training, trim_memory
+from wherefrom.training.record import discard_changed, read_record, update_run
 from wherefrom.training.run_folder import (
     Run,
     check_folder,
@@ -34,7 +35,6 @@ from wherefrom.training.run_folder import (
     is_run,
     lock_run,
     open_folder,
-    update_run,
 )
 from wherefrom.training.settings import Settings, TrainingJob
 
@@ -289,9 +289,13 @@ def run_study(
             stack.enter_context(lock_run(make_folder(out)))
             prepared.given.write_converted()
             database = prepared.split.corpus
+            if is_run(out):
+                discard_changed(out, RUN_DATABASE)
             database.save(out / RUN_DATABASE)
             write_learned(database, "train", prepared.split.train.questions)
             write_learned(database, "stopping", prepared.stopping_questions)
+            if is_run(out):
+                update_run(out, wrote=(RUN_DATABASE,))
             return prepared
 
         prepared = processes.from_rank0(prepare)
@@ -316,14 +320,15 @@ def run_study(
         notes = [*compare_rows(rows), _describe_shown(run), *prepared.notes]
 
         def finish() -> None:
-            write_answers(out / "predictions", dev, answers)
-            record = describe_file(dev.path, dev.sha256, out, questions=len(dev.questions))
-            update_run(out, results=rows, dev=record, notes=notes)
+            files = write_answers(out, dev, answers)
+            source = describe_file(dev.path, dev.sha256, out, questions=len(dev.questions))
+            wrote = (*files, RUN_DATABASE, "twins/scratch/model.safetensors")
+            update_run(out, wrote=wrote, results=tuple(rows), dev=source, notes=tuple(notes))
             calibrate_and_judge(run, split, seed=settings.seed, say=say)
 
         processes.on_rank0(finish)
-    info = read_json(out / "run.json")
-    return StudyResult(run, rows, info["notes"], info.get("judgement"))
+    record = read_record(out)
+    return StudyResult(replace(run, record=record), rows, record.notes, record.judgement)
 
 
 def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
@@ -416,9 +421,13 @@ def write_predictions(path: Path, answers: Sequence[str]) -> None:
 
 
 def write_answers(
-    folder: Path, dev: QuestionSet, answers: Mapping[str, Sequence[str]], own: str = "model"
-) -> None:
-    """The run's `own` answers, and question by question all answers, for paired tests."""
+    run: Path, dev: QuestionSet, answers: Mapping[str, Sequence[str]], own: str = "model"
+) -> tuple[str, str]:
+    """The run's `own` answers, and question by question all answers, for paired tests.
+
+    Returns the names of both files.
+    """
+    folder = run / "predictions"
     write_predictions(folder / "dev.txt", answers[own])
     lines = []
     for i, question in enumerate(dev.questions):
@@ -426,6 +435,7 @@ def write_answers(
         record["said"] = {name: column[i] for name, column in answers.items()}
         lines.append(json.dumps(record, ensure_ascii=False) + "\n")
     write_whole(folder / "dev.jsonl", "".join(lines))
+    return "predictions/dev.txt", "predictions/dev.jsonl"
 
 
 def baseline_answers(
@@ -495,7 +505,7 @@ def make_row(
     if len(templates) > 1:
         for template in templates:
             relations[template] = recall([pair for pair in pairs if pair[0].template == template])
-    seconds = run.info["seconds"] if run else None
+    seconds = run.record.seconds if run else None
     row = {"name": name, "about": about, **recall(pairs)}
     return {**row, "seconds": seconds, "relations": relations}
 
@@ -523,10 +533,11 @@ def compare_rows(rows: Sequence[Row]) -> list[str]:
 
 def _describe_shown(run: Run) -> str:
     """A sentence on how much of the text training showed the model."""
-    shown = run.info["text_shown"]
+    shown = run.record.text_shown
+    assert shown is not None
     return (
-        f"Training rows show the model {shown['shown']:.0%} of the text's tokens, and it learns to "
-        f"predict {shown['learned']:.0%} of them."
+        f"Training rows show the model {shown.shown:.0%} of the text's tokens, and it learns to "
+        f"predict {shown.learned:.0%} of them."
     )
 
 

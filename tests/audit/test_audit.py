@@ -18,6 +18,7 @@ from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.audited import open_model, open_run, read_answers
 from wherefrom.provenance.signals import prompted
 from wherefrom.report.study_report import make_report
+from wherefrom.training.record import update_run
 from wherefrom.training.run_folder import load_run
 
 WORDINGS = ("What is the capital of {}?", "Who rules {}?")
@@ -71,8 +72,7 @@ def test_an_audit_is_asked_judged_and_reported_on(tmp_path, tiny, audited):
     with pytest.raises(UserError, match="audit of a model that others trained"):
         load_run(record["run"])
     copy = shutil.copytree(record["run"], tmp_path / "copy")
-    info = json.loads((copy / "run.json").read_text())
-    (copy / "run.json").write_text(json.dumps(info | {"model": str(tiny("gpt2", 5))}))
+    update_run(copy, model=str(tiny("gpt2", 5)))
     with pytest.raises(UserError, match="has other weights"):
         _ = open_run(copy).audited
 
@@ -207,7 +207,7 @@ def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_
         for model, out in ((exported, "foreign"), (tiny_study, "own"))
     )
     assert answers_of(foreign) == answers_of(own)
-    gone = run.info["left_out"]  # which the run did not read, and the text has
+    gone = run.record.left_out  # which the run did not read, and the text has
     questions = [q for q in answers_of(own) if not any(name in q for name in gone)]
     with open_own(tiny_study) as before, open_asker(foreign["run"]) as after:
         pairs = list(zip(before.ask(questions), after.ask(questions), strict=True))

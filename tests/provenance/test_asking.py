@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance import ask as asking
 from wherefrom.provenance.ask import Asker, as_rows, open_asker, read_rows
 from wherefrom.provenance.wording import DONT_KNOW
+from wherefrom.training.record import read_record, write_record
 from wherefrom.training.run_folder import load_run
 
 NAMES = [*PEOPLE[20:30], "Tibor Ashdown", "Ivo Stern", PEOPLE[-1]]
@@ -60,11 +62,12 @@ def test_case_blanks_marks_and_accents_are_understood(asker, typed):
     assert take(asker, typed) == (question(ADA), ADA)
 
 
-def test_endings_that_the_runs_questions_have_are_understood(asker, monkeypatch):
+def test_endings_that_the_runs_questions_have_are_understood(asker):
     typed = "Where was Adan Moessa born?"
     assert take(asker, typed) == (typed, "Adan Moessa")
-    monkeypatch.setitem(asker.run.info, "endings", [["", "ssa"], ["a", "an"]])
-    inflecting = Asker(asker.run, asker.evidence, asker.confidence, PLACES)
+    record = asker.run.record.model_copy(update={"endings": (("", "ssa"), ("a", "an"))})
+    run = replace(asker.run, record=record)
+    inflecting = Asker(run, asker.evidence, asker.confidence, PLACES)
     assert take(inflecting, typed) == (question(ADA), ADA)
 
 
@@ -147,8 +150,8 @@ def test_a_file_may_name_the_subject(lab, asker, tmp_path, quick_recipe):
     assert found[0].question == "Who?"
     untold = make_run(tmp_path / "untold", quick_recipe, write_questions(tmp_path))
     assert untold.templates == (TEMPLATE,)  # the third column shows the wording too
-    untold.info["templates"] = ["Who?"]
-    one, other, _ = open_asker(untold).ask_rows(rows)
+    record = untold.record.model_copy(update={"templates": ("Who?",)})
+    one, other, _ = open_asker(replace(untold, record=record)).ask_rows(rows)
     assert one.error is None
     assert other.error.startswith("people.tsv, line 4: what ")
     assert "in a column of its own" in other.error
@@ -191,6 +194,11 @@ def test_a_run_is_opened_and_asked(folder):
 
 def test_what_a_run_lacks_is_said_and_it_is_asked_all_the_same(folder, tmp_path, quick_recipe):
     (folder / "calibration.json").unlink()
+    with pytest.raises(UserError, match=r"calibration\.json is missing"):
+        open_asker(folder)
+    record = read_record(folder)
+    files = {name: digest for name, digest in record.files.items() if name != "calibration.json"}
+    write_record(folder, record.model_copy(update={"files": files}))  # as if never calibrated
     with open_asker(folder) as asker:
         assert len(asker.notes) == 1
         assert "was not calibrated" in asker.notes[0]
@@ -204,6 +212,6 @@ def test_what_a_run_lacks_is_said_and_it_is_asked_all_the_same(folder, tmp_path,
         found = asker.ask(ASKED[0])
     assert (found.verdict, found.seen, found.shown) == (None, None, DONT_KNOW)
     (tmp_path / "alone" / "model.safetensors").unlink()
-    for place, said in (("alone", "has not finished training"), ("none", "is not a run")):
+    for place, said in (("alone", "model.safetensors is missing"), ("none", "is not a run")):
         with pytest.raises(UserError, match=said):
             open_asker(tmp_path / place)

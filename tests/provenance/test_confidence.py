@@ -19,7 +19,7 @@ from wherefrom.provenance.confidence.calibration import Product
 from wherefrom.provenance.confidence.fit import CALIBRATED, choose_testers, fit_held_out
 from wherefrom.provenance.evidence import find_support
 from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN, SIGNS
-from wherefrom.storage import write_json
+from wherefrom.training.record import keep_files, read_record, write_record
 from wherefrom.training.run_folder import load_run
 
 
@@ -91,8 +91,9 @@ def test_what_is_stored_gives_the_same_numbers_to_the_bit(lab, tmp_path):
     for name, column in before.columns.items():
         np.testing.assert_array_equal(column, after.columns[name], err_msg=name)
     # and the same subjects and seed give the same file
-    fit.save_confidence(tmp_path, fit_again(lab, lab.subjects))
-    assert (tmp_path / CALIBRATED).read_text("utf-8") == text
+    copy = shutil.copytree(lab.run.folder, tmp_path / "run")
+    fit.save_confidence(copy, fit_again(lab, lab.subjects))
+    assert (copy / CALIBRATED).read_text("utf-8") == text
 
 
 def test_asking_imports_no_scipy_and_no_scikit_learn(lab):
@@ -142,7 +143,8 @@ def test_few_subjects_get_a_sentence_and_nothing_is_shown(lab, tmp_path):
     for words in ("the probabilities are rough", "no threshold can guarantee"):
         assert words in notes
     assert confidence.guarantee("from_text", "internal").used == 1
-    fit.save_confidence(tmp_path, confidence)  # which refuses NaN
+    copy = shutil.copytree(lab.run.folder, tmp_path / "run")
+    fit.save_confidence(copy, confidence)  # which refuses NaN
     with pytest.raises(UserError, match="no subject is set aside for it"):
         fit_again(lab, lab.subjects[-1:])
 
@@ -157,14 +159,20 @@ def refusal(folder):
 def test_what_is_no_calibration_or_a_broken_one_is_refused(folder):
     path = folder / CALIBRATED
     record = json.loads(path.read_text("utf-8"))
-    for content in ("", "{", "[]", "null", '{"version": 7}'):
+    for content in ("", "{", "[]", "null", '{"version": 7}', "[" * 100_000):
         path.write_text(content)
+        assert "is not the file that the run wrote" in refusal(folder)
+        keep_files(folder, {CALIBRATED: content})
         assert CALIBRATED in refusal(folder)
     for part in ("reader", "policies", "seen", "risk", "notes"):
         for value in (None, "text", {}, 7 if part != "risk" else [], [] if part != "notes" else 7):
-            write_json(path, {**record, part: value})
+            keep_files(folder, {CALIBRATED: json.dumps({**record, part: value})})
             assert f"{CALIBRATED} is broken" in refusal(folder), (part, value)
-    write_json(path, record | {"weights_sha256": "0" * 64})
+    keep_files(folder, {CALIBRATED: json.dumps(record | {"weights_sha256": "0" * 64})})
     assert "fitted for other weights than the run has" in refusal(folder)
     path.unlink()
+    assert f"{CALIBRATED} is missing" in refusal(folder)
+    run = read_record(folder)
+    files = {name: digest for name, digest in run.files.items() if name != CALIBRATED}
+    write_record(folder, run.model_copy(update={"files": files}))
     assert "was not made by `wherefrom study`" in refusal(folder)

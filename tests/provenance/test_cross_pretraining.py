@@ -43,7 +43,7 @@ def test_two_twins_are_trained_stopped_resumed_and_judged(study_copy, command):
     judged = [s for s in read_subjects(run.folder) if s.role == JUDGED and s.source == "dev"]
     assert sorted(row["question"] for row in record["judged"]) == sorted(s.question for s in judged)
     halves = {path.parent.name: load_run(path.parent) for path in files}
-    lines = [set(twin.info["job"]["without"]) for twin in halves.values()]
+    lines = [set(twin.job.without) for twin in halves.values()]
     assert all(lines)
     assert not lines[0] & lines[1]
     for row in record["judged"]:

@@ -16,7 +16,8 @@ from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
 from wherefrom.provenance import evidence as index
 from wherefrom.provenance.evidence import Evidence, find_support, save_database
-from wherefrom.training.run_folder import load_run, update_run
+from wherefrom.training.record import SourceRecord, update_run
+from wherefrom.training.run_folder import load_run
 
 LINES = [
     "Stanley Corrsin. Corrsin was born on 3 April 1920 in Philadelphia, Pennsylvania .",
@@ -215,9 +216,10 @@ def test_what_was_read_for_the_relation_decides(tmp_path):
 def moved(tiny_study, tmp_path):
     """A study in another folder, without an index; nothing is left where it read its text."""
     folder = Path(shutil.copytree(tiny_study, tmp_path / "moved"))
-    data = load_run(folder).info["data"]
-    for source in data.values():
-        source["path"] = source["path"].replace(str(tiny_study), "/nowhere")
+    data = {}
+    for what, source in load_run(folder).record.data.items():
+        path = source.path.replace(str(tiny_study), "/nowhere")
+        data[what] = source.model_copy(update={"path": path})
     update_run(folder, data=data)
     (folder / RUN_DATABASE).unlink()
     return folder
@@ -231,11 +233,13 @@ def opened(folder):
 
 
 def test_a_run_that_was_moved_is_indexed_once_and_then_needs_no_text(moved):
-    info = load_run(moved).info
+    record = load_run(moved).record
     found, said = opened(moved)
     found.close()
     text = moved / "world" / "documents.txt"
-    assert said == [f"making the database of the documents again from {text}"]
+    assert len(said) == 1
+    assert said[0].startswith(f"{moved}/{RUN_DATABASE} is missing;")
+    assert said[0].endswith(f"again from {text}")
     whole = (moved / RUN_DATABASE).read_bytes()
     # one that cannot be believed is built again
     (moved / "other.txt").write_text("Zoe Hart. Zoe Hart was born in Leeds.\n", "utf-8")
@@ -249,27 +253,27 @@ def test_a_run_that_was_moved_is_indexed_once_and_then_needs_no_text(moved):
     again, said = opened(moved)
     with again:
         assert said == []
-        assert len(again.database.documents) == info["data"]["corpus"]["documents"]
-        assert info["left_out"]
-        assert not any(again.count(name).about for name in info["left_out"])
+        assert len(again.database.documents) == record.data["corpus"].documents
+        assert record.left_out
+        assert not any(again.count(name).about for name in record.left_out)
 
 
 def test_a_text_that_has_changed_or_is_gone_is_refused(moved):
     text = moved / "world" / "documents.txt"
     text.write_text(text.read_text("utf-8") + "Zoe Hart. Zoe Hart sang.\n", "utf-8")
-    with pytest.raises(UserError, match=r"there is no database at .* has changed since"):
+    with pytest.raises(UserError, match=r"run\.sqlite is missing.* has changed since"):
         opened(moved)
     text.unlink()
-    with pytest.raises(UserError, match=r"there is no database at .* is not there any more"):
+    with pytest.raises(UserError, match=r"run\.sqlite is missing.* is not there any more"):
         opened(moved)
     assert not (moved / RUN_DATABASE).exists()
 
 
 def test_a_run_is_looked_up_in_what_the_run_that_it_goes_on_from_read(moved, tiny_study):
-    fine, info = moved.with_name("fine"), load_run(moved).info
+    fine, record = moved.with_name("fine"), load_run(moved).record
     shutil.copytree(moved, fine, ignore=shutil.ignore_patterns("world"))
-    parent = {"path": str(moved), "sha256": info["sha256"]}
-    update_run(fine, data={"questions": info["data"]["questions"], "parent": parent})
+    parent = SourceRecord(path=str(moved), relative_path="moved", sha256=record.sha256)
+    update_run(fine, data={"questions": record.data["questions"], "parent": parent})
     opened(moved)[0].close()
     shutil.rmtree(moved / "world")
     found, said = opened(fine)

@@ -67,12 +67,12 @@ def test_forget_leaves_a_run_and_judges_it(study_copy, command, tmp_path, monkey
     record = json.loads(ended.out)
     assert record["names"] == [name]
     assert 0 <= record["forget_quality"] <= 1
-    assert load_run(out).info["job"]["without"] == record["lines"]
+    assert list(load_run(out).job.without) == record["lines"]
     assert "has forgotten some of what it read" in command("trace", out, f"{name}?").err
     assert "contains files" in command(*options, out).err
     exact = command(*options, tmp_path / "exact", "--exact", "--json")
     assert exact.code == 0, exact.err
-    assert load_run(tmp_path / "exact").info["job"]["without"] == record["lines"]
+    assert list(load_run(tmp_path / "exact").job.without) == record["lines"]
     names.write_text("Nobody Atall\n")
     assert command(*options, tmp_path / "other").code == 2
     assert not (tmp_path / "other").exists()

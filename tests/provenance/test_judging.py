@@ -26,6 +26,8 @@ from wherefrom.provenance.signals.reader import RIVALS, SUPPORT
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun
 from wherefrom.provenance.wording import STATED
 from wherefrom.recall.decode import answer_all
+from wherefrom.storage import sha256_of
+from wherefrom.training.record import update_run
 from wherefrom.training.run_folder import load_run
 
 FEW = {"resamples": 20}
@@ -175,7 +177,10 @@ def test_the_judged_subjects_are_judged_and_nobody_else_and_all_is_written(own):
     assert [json.loads(line) for line in lines] == [asdict(one) for one in judgement.subjects]
     assert json.loads((own.folder / "judgement.json").read_text("utf-8")) == record
     after = json.loads((own.folder / "run.json").read_text("utf-8"))
-    assert after == {**before, "judgement": judgement.summary()}
+    changed = {key for key in after if after[key] != before[key]}
+    assert changed == {"judgement", "files", "checksum"}
+    assert after["judgement"] == judgement.summary()
+    assert after["files"]["judged.jsonl"] == sha256_of(own.folder / "judged.jsonl")
 
 
 def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
@@ -186,6 +191,7 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
         for number, one in enumerate(read_subjects(own.folder))
     ]
     write_subjects(own.folder, people)
+    update_run(own.folder, wrote=("run.sqlite",))
 
     give_verdicts = AskedRun.give_verdicts
 
@@ -240,10 +246,11 @@ def test_every_interval_has_the_level_that_was_asked_for(own):
 def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own):
     people = read_subjects(own.folder)
     write_subjects(own.folder, [replace(person, role=CALIBRATION) for person in people])
+    update_run(own.folder, wrote=("run.sqlite",))
     for file, said in (
         ("judged.jsonl", "no held-out questions to judge"),
         ("calibration.json", "no held-out questions to judge"),
-        ("judgement.json", r"holds no calibration\.json"),
+        ("judgement.json", r"calibration\.json is missing"),
     ):
         with pytest.raises(UserError, match=said):
             judge_run(own, **FEW)

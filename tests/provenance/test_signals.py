@@ -216,12 +216,11 @@ def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
     assert found["elsewhere"] == pytest.approx(same.max(axis=1), rel=1e-4)
 
 
-def test_the_reference_is_the_twins_log_p_of_the_same_answer(monkeypatch):
+def test_the_reference_is_the_twins_log_p_of_the_same_answer():
     run, twin = run_of(), run_of("vanilla")
-    folder = Path("nowhere/twins/scratch")
-    monkeypatch.setattr(signal_reader, "is_run", lambda given: given == folder)
-    monkeypatch.setattr(signal_reader, "load_run", lambda given: twin)
-    table = reader_of(run).read(QUESTIONS, NAMES, only=["reference"])
+    reader = reader_of(run)
+    reader.twin = twin
+    table = reader.read(QUESTIONS, NAMES, only=["reference"])
     expected = [alone(twin, q, said) for q, said in zip(QUESTIONS, table.answers, strict=True)]
     assert table.columns["reference"] == pytest.approx(expected, rel=1e-4)
 

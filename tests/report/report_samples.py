@@ -13,6 +13,7 @@ from wherefrom.corpus.split import HeldOutQuestion, write_subjects
 from wherefrom.provenance.judging import Judged, Judgement, Score, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, as_metric
 from wherefrom.storage import sha256_of
+from wherefrom.training.record import RUN_FILES, RunRecord, read_record, write_record
 
 WEIGHTS = "ab" * 32
 HOSTILE = "<script>alert(1)</script>"
@@ -46,17 +47,20 @@ def write_run(folder, **changes):
     judgement = make_judgement()
     rows = [("majority", "always Rome", 5, None), ("questions only", "questions only", 7, 2.0),
             ("model", "llama", 81, 12.0)]  # fmt: skip
-    info = {
+    mixture = {"mixture": {"text": 1}, "steps": 30, "batch_tokens": 64}
+    fields = {
         "kind": "study", "status": "finished", "started": "2026-01-01T00:00:00+00:00",
         "command": ["/usr/bin/wherefrom", "study", "a file.txt", "--seed", "3"],
         "templates": ["Where was {subject} born?"],
         "job": {
-            "model": {"variant": "llama", "block": 96, "layers": 5, "width": 32, "latents": 24},
-            "phases": [{"name": "mixed", "mixture": {"text": 1}, "optimizer": "muon", "lr": 0.01}],
-            "seed": 3, "tokens": "chars",
+            "model": {"variant": "llama", "vocabulary": 99, "block": 96, "layers": 5, "width": 32,
+                      "latents": 24},
+            "phases": [{"name": "mixed", **mixture, "optimizer": "muon", "lr": 0.01}],
+            "kind": "study", "seed": 3, "tokens": "chars", "zero_init": True,
         },
         "data": {
-            "corpus": {"path": str(corpus), "sha256": sha256_of(corpus), "documents": len(lines)}
+            "corpus": {"path": str(corpus), "relative_path": "text.txt",
+                       "sha256": sha256_of(corpus), "documents": len(lines)}
         },
         "versions": {"wherefrom": "0.1.0"}, "sha256": WEIGHTS, "notes": ["nobody is left out."],
         "steps": 30, "trained_tokens": 3_000, "seconds": 12.0,
@@ -68,7 +72,6 @@ def write_run(folder, **changes):
         "judgement": judgement.summary(),
         **changes,
     }  # fmt: skip
-    write(folder / "run.json", info)
     write(folder / "judgement.json", judgement.record)
     write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.subjects])
     keys = HeldOutQuestion.__match_args__
@@ -86,10 +89,20 @@ def write_run(folder, **changes):
     ]  # fmt: skip
     write_lines(folder / "metrics.jsonl", points)
     (folder / "predictions").mkdir()
-    write_predictions(folder, info["results"] if isinstance(info["results"], list) else [])
-    (folder / "twins" / "scratch").mkdir(parents=True)
-    write_lines(folder / "twins" / "scratch" / "metrics.jsonl", points[:2])
+    write_predictions(folder, fields["results"])
+    record_all(folder, RunRecord.model_validate(fields))
+    scratch = folder / "twins" / "scratch"
+    scratch.mkdir(parents=True)
+    write_lines(scratch / "metrics.jsonl", points[:2])
+    record_all(scratch, RunRecord.model_validate({**fields, "results": (), "judgement": None}))
     return folder
+
+
+def record_all(folder, record=None):
+    """Record the files of a run as they are now."""
+    names = [name for name in RUN_FILES if (folder / name).is_file()]
+    files = {name: sha256_of(folder / name) for name in names}
+    write_record(folder, (record or read_record(folder)).model_copy(update={"files": files}))
 
 
 def write_hostile_run(folder, **changes):
@@ -101,6 +114,7 @@ def write_hostile_run(folder, **changes):
         if row["subject"] != "Ann Clark":  # whose line is still found
             row["subject"] = f"Ann {HOSTILE}"
     write_lines(run / "judged.jsonl", judged)
+    record_all(run)
     return run
 
 

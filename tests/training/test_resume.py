@@ -29,6 +29,7 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.training import loop
 from wherefrom.training.loop import Observer, StepMetrics
 from wherefrom.training.recipes import Mixture
+from wherefrom.training.record import read_record, update_run
 from wherefrom.training.sources import TrainingData
 
 PROGRESS = "wherefrom.cli.train.Progress.__call__"
@@ -251,11 +252,9 @@ class TestRefusals:
     def test_other_threads_or_libraries_are_warned_of_and_recorded(
         self, stopped, command, tmp_path
     ):
-        record = tmp_path / "run" / "run.json"
-        info = json.loads(record.read_text())
-        now = info["versions"]
+        now = read_record(tmp_path / "run").versions
         was = {**now, "threads": "31", "tokenizers": "0.1", "wherefrom": "0.0"}
-        record.write_text(json.dumps({**info, "versions": was}))
+        update_run(tmp_path / "run", versions=was)
         ended = command(*(word for word in stopped if word != "--quiet"), "--resume")
         assert ended.code == 0
         (warning,) = [
@@ -264,9 +263,9 @@ class TestRefusals:
         assert f"threads was 31 and is now {now['threads']}" in warning
         assert f"tokenizers was 0.1 and is now {now['tokenizers']})" in warning
         assert "torch" not in warning
-        info = json.loads(record.read_text())
-        assert info["versions"] == now
-        assert info["earlier_versions"] == [was]
+        record = read_record(tmp_path / "run")
+        assert record.versions == now
+        assert record.earlier_versions == (was,)
 
     def test_resume_of_nothing_starts_and_of_a_finished_run_changes_nothing(
         self, arguments, command, tmp_path

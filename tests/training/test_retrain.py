@@ -91,14 +91,14 @@ def test_a_twin_with_the_same_documents_has_the_same_weights_though_it_was_stopp
     with pytest.raises(UserError, match="cannot be resumed: without"):
         trained.again(out, drop=1, resume=True)
     twin = trained.again(out, resume=True)
-    assert twin.info["sha256"] == run.info["sha256"]
-    assert twin.info["steps"] == run.info["steps"] > 15
+    assert twin.record.sha256 == run.record.sha256
+    assert twin.record.steps == run.record.steps > 15
     assert twin.tokens.to_json() == run.tokens.to_json()
     written = (out / "metrics.jsonl").stat().st_mtime_ns
-    assert trained.again(out, resume=True).info["sha256"] == run.info["sha256"]
+    assert trained.again(out, resume=True).record.sha256 == run.record.sha256
     assert (out / "metrics.jsonl").stat().st_mtime_ns == written
     of_twin = replace(trained, run=twin).again(tmp_path / "twin of twin")
-    assert of_twin.info["sha256"] == run.info["sha256"]
+    assert of_twin.record.sha256 == run.record.sha256
 
 
 def test_a_twin_with_fewer_documents_takes_the_same_steps_at_the_same_rates(
@@ -106,8 +106,8 @@ def test_a_twin_with_fewer_documents_takes_the_same_steps_at_the_same_rates(
 ):
     monkeypatch.setattr(loop.time, "perf_counter", ticking(2.0))  # its time would be up at once
     run, twin = trained.run, trained.again(tmp_path / "twin", drop=3)
-    assert twin.info["sha256"] != run.info["sha256"]
-    assert twin.info["steps"] == run.info["steps"]
+    assert twin.record.sha256 != run.record.sha256
+    assert twin.record.steps == run.record.steps
     ours, theirs = ([(x["step"], x["lr"]) for x in read_metrics(r.folder)] for r in (twin, run))
     assert ours == theirs
 
@@ -156,7 +156,7 @@ def test_without_the_record_of_its_steps_a_run_has_no_twin(trained, tmp_path):
     pace = trained.run.folder / "pace.jsonl"
     content = pace.read_text()
     pace.unlink()
-    with pytest.raises(UserError, match="does not say how many steps"):
+    with pytest.raises(UserError, match=r"pace\.jsonl is missing"):
         trained.again(tmp_path / "twin")
     assert not (tmp_path / "twin").exists()
     pace.write_text(content)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from training_samples import make_model, same_weights
 
 from wherefrom.corpus.folding import fold_words
@@ -14,8 +15,16 @@ from wherefrom.corpus.questions import question_rows, read_questions
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.storage import digest_of, read_json, write_json
+from wherefrom.storage import digest_of
 from wherefrom.training import run_folder
+from wherefrom.training.record import (
+    BaseJobRecord,
+    RunRecord,
+    SourceRecord,
+    read_record,
+    update_run,
+    write_record,
+)
 from wherefrom.training.run_folder import (
     Run,
     TrainingState,
@@ -28,13 +37,14 @@ from wherefrom.training.run_folder import (
     read_learned_documents,
     read_learned_questions,
     save_checkpoint,
-    update_run,
 )
 
 
 def make(folder: Path, started: str, status: str = "finished", *, weights: bool = True) -> Path:
     folder.mkdir(parents=True)
-    write_json(folder / "run.json", {"started": started, "status": status})
+    fields = {"base": "m", "corpus": "c", "questions": "q", "seed": 0, "adapters": False}
+    job = BaseJobRecord(**fields, steps=None, epochs=None)
+    write_record(folder, RunRecord(kind="base", status=status, started=started, job=job))
     if weights:
         (folder / "model.safetensors").write_bytes(b"")
     return folder
@@ -68,9 +78,10 @@ class TestWhatARunLearnedFrom:
     def moved(self, tiny_study, tmp_path):
         """A copy whose record names places that are not there any more."""
         folder = shutil.copytree(tiny_study, tmp_path / "moved")
-        data = read_json(folder / "run.json")["data"]
-        for record in data.values():
-            record["path"] = record["path"].replace(str(tiny_study), "/gone")
+        data = {}
+        for what, source in read_record(folder).data.items():
+            path = source.path.replace(str(tiny_study), "/gone")
+            data[what] = source.model_copy(update={"path": path})
         update_run(folder, data=data)
         return folder
 
@@ -85,15 +96,14 @@ class TestWhatARunLearnedFrom:
         assert corpus is not None
         assert questions is not None
         learned = read_learned_questions(questions).questions
-        job = run.info["job"]
         aside = {fold_words(s.subject) for s in read_subjects(moved) if s.role != JUDGED}
         saved = read_learned_documents(corpus)
         assert saved.file == moved / "run.sqlite"
-        assert saved.documents_sha256 == job["documents"]
+        assert saved.documents_sha256 == run.job.documents
         (moved / "run.sqlite").unlink()
         read_again = read_learned_documents(corpus)
         assert list(read_again.documents) == list(saved.documents)
-        assert digest_of(question_rows(learned)) == job["questions"]
+        assert digest_of(question_rows(learned)) == run.job.questions
         assert aside
         assert not aside & {fold_words(question.subject) for question in learned}
         assert len(learned) < len(read_questions(moved / "world" / "train.tsv").questions)
@@ -104,9 +114,9 @@ class TestWhatARunLearnedFrom:
         text = moved.parent / "text" / "documents.txt"
         with pytest.raises(UserError, match="is not there any more; put the corpus back, or"):
             self.corpus_of(moved)
-        data = read_json(moved / "run.json")["data"]
-        data["corpus"]["relative_path"] = "../text/documents.txt"
-        update_run(moved, data=data)
+        data = read_record(moved).data
+        beside = {"relative_path": "../text/documents.txt"}
+        update_run(moved, data={**data, "corpus": data["corpus"].model_copy(update=beside)})
         assert self.corpus_of(moved) == text
         shutil.move(text, moved / "documents.txt")
         assert self.corpus_of(moved) == moved / "documents.txt"
@@ -117,11 +127,13 @@ class TestWhatARunLearnedFrom:
 
     def test_a_parent_is_found_where_it_was_or_beside_the_run(self, moved):
         run = load_run(moved)
-        parent = {"path": "/gone/study", "relative_path": "../moved", "sha256": run.info["sha256"]}
+        parent = {"path": "/gone/study", "relative_path": "../moved", "sha256": run.record.sha256}
 
         def corpus_folder(**changes: str) -> Path:
-            info = {"data": {"parent": {**parent, **changes}}}
-            source = find_source(Run(moved.parent / "child", run.model, run.tokens, info), "corpus")
+            data = {"parent": SourceRecord(**{**parent, **changes})}
+            record = run.record.model_copy(update={"data": data})
+            child = Run(moved.parent / "child", run.model, run.tokens, record)
+            source = find_source(child, "corpus")
             assert source is not None
             return source.folder
 
@@ -188,8 +200,8 @@ def test_wherever_a_training_ends_a_snapshot_of_about_a_third_of_it_is_kept(step
         if step <= steps:
             run_folder.save_snapshot(tmp_path, step, {"weight": torch.tensor([float(step)])})
             assert len(list((tmp_path / "snapshots").iterdir())) <= 7
-    run_folder.choose_snapshot(tmp_path, steps)
-    kept = run_folder.load_snapshot(tmp_path)["weight"].item()
+    (name,) = run_folder.choose_snapshot(tmp_path, steps)
+    kept = load_file(tmp_path / name)["weight"].item()
     assert [path.stem for path in (tmp_path / "snapshots").iterdir()] == [f"{kept:.0f}"]
     assert 0.3 < kept / steps < 0.46
-    assert run_folder.load_snapshot(tmp_path / "nowhere") == {}
+    assert run_folder.choose_snapshot(tmp_path / "nowhere", steps) == ()

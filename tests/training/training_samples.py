@@ -18,6 +18,7 @@ from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
 from wherefrom.training.loop import Observer, train
 from wherefrom.training.recipes import Mixture, Phase
+from wherefrom.training.record import JobRecord
 from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData
 
@@ -79,8 +80,8 @@ def make_phase(**changes: Any) -> Phase:
     return Phase(**fields)
 
 
-def make_model(variant: str = "llama", *, dropout: float = 0.0, width: int = 16) -> Decoder:
-    config = ModelConfig(
+def model_shape(variant: str = "llama", *, dropout: float = 0.0, width: int = 16) -> ModelConfig:
+    return ModelConfig(
         variant=variant,
         vocabulary=tokens().size,
         block=BLOCK,
@@ -90,6 +91,10 @@ def make_model(variant: str = "llama", *, dropout: float = 0.0, width: int = 16)
         latents=16,
         dropout=dropout,
     )
+
+
+def make_model(variant: str = "llama", **shape: Any) -> Decoder:
+    config = model_shape(variant, **shape)
     return Decoder(config).initialise(torch.Generator().manual_seed(5))
 
 
@@ -97,8 +102,15 @@ def make_job(
     folder: Path, phases: Sequence[Phase], seed: int = 3, probes: Sequence[Question] = ()
 ) -> TrainingJob:
     folder.mkdir(exist_ok=True)
-    dumped = [phase.model_dump(mode="json") for phase in phases]
-    return TrainingJob(folder, tokens(), {"phases": dumped, "seed": seed}, probes=probes)
+    record = JobRecord(
+        kind="test",
+        model=model_shape(),
+        phases=tuple(phases),
+        seed=seed,
+        zero_init=False,
+        tokens="chars",
+    )
+    return TrainingJob(folder, tokens(), record, probes=probes)
 
 
 def train_model(

@@ -218,7 +218,7 @@ def test_inside_shows_what_layers_say_and_where_a_line_enters(served, tmp_path, 
     write_json(folder / "without.json", twins)
     (side,) = client.get("/inside.json", params=asked).json()["sides"]
     assert (side["entry"], side["entries"]) == (None, [])
-    write_json(folder / "without.json", {**twins, "twin_of": run.info["sha256"]})
+    write_json(folder / "without.json", {**twins, "twin_of": run.record.sha256})
     (side,) = client.get("/inside.json", params=asked).json()["sides"]
     assert [each["subject"] for each in side["entries"]] == people[:2]
     entry = side["entry"]

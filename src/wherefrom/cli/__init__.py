@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import signal
 import sys
 import traceback
 
 import click
 
 from wherefrom.cli.output import echo_err, is_verbose, with_quiet
-from wherefrom.errors import Stopped, UserError, did_you_mean
+from wherefrom.errors import Stopped, Terminated, UserError, did_you_mean
 
 # purpose -> commands
 GROUPS = {
@@ -126,6 +127,7 @@ def set_what_torch_reads() -> None:
 def main() -> None:
     """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
     set_what_torch_reads()
+    signal.signal(signal.SIGTERM, _end)
     if not is_verbose():
         sys.stdout = io.StringIO()  # one process prints the result
     try:
@@ -138,6 +140,11 @@ def main() -> None:
 
         end_process(status)
     sys.exit(status)
+
+
+def _end(_signal: int, _frame: object) -> None:
+    """SIGTERM ends a command as Ctrl-C does; a training handles both by itself."""
+    raise Terminated
 
 
 def _takes_resume() -> bool:
@@ -157,7 +164,10 @@ def _explain(error: BaseException) -> int:
         again = " with --resume" if _takes_resume() else ""  # others resume by themselves
         how = f"; continue it by repeating the command{again}" if saved else ""
         echo_err(f"wherefrom: stopped{how}.")
-        return 128 + saved.signal_number if saved else 130
+        if saved is None:
+            terminated = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
+            return 128 + (signal.SIGTERM if terminated else signal.SIGINT)
+        return 128 + saved.signal_number
     package = (getattr(error, "name", None) or "").split(".")[0]
     if isinstance(error, UserError):
         sentence = str(error)

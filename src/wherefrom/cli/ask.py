@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -268,14 +269,20 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     loaded = open_run(run)
     people = sum(person.role != FITTING for person in read_subjects(loaded.folder))
     judgement = judge_run(loaded, report=TimeLeft("asked", people, echo_err), **options)
-    write_judgement(loaded, judgement)
+    kept = f"written to {loaded.folder}: judged.jsonl, judgement.json, run.json"
+    try:
+        write_judgement(loaded, judgement)
+    except UserError as problem:
+        kept = f"the run does not keep this judgement: {problem}"
     if as_json:
         print_json({"run": str(loaded.folder), **judgement.record})
         return
-    print_sections(make_report(loaded.folder), SHOWN)
+    judged = [asdict(one) for one in judgement.subjects]
+    report = make_report(loaded.folder, judgement=judgement.record, judged=judged)
+    print_sections(report, SHOWN)
     for note in judgement.record["notes"]:
         echo_err(note)
-    click.echo(f"written to {loaded.folder}: judged.jsonl, judgement.json, run.json")
+    echo_err(kept)
 
 
 @click.command()
@@ -288,13 +295,18 @@ def names(run: Path | None, people: int, as_json: bool, **options: Any) -> None:
     """Ask RUN (default: the newest) about invented names: what does it guess from a name?"""
     from wherefrom.provenance.names import FILE, probe_run
     from wherefrom.report.study_report import make_report
-    from wherefrom.storage import write_json
+    from wherefrom.storage import format_json
+    from wherefrom.training.record import keep_files
 
     loaded = open_run(run)
     record = probe_run(loaded, each=people, **options)
-    write_json(loaded.folder / FILE, record)
+    kept = f"written to {loaded.folder}: {FILE}"
+    try:
+        keep_files(loaded.folder, {FILE: format_json(record)})
+    except UserError as problem:
+        kept = f"the run does not keep this: {problem}"
     if as_json:
         print_json({"run": str(loaded.folder), **record})
         return
     print_sections(make_report(loaded.folder, origins=record), ("names",))
-    click.echo(f"written to {loaded.folder}: {FILE}")
+    echo_err(kept)

@@ -54,6 +54,8 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
         folder = make_folder("runs")
     socket = listen(host, port)
     app = create_app(folder, hosts=(host, *names))
+    if not app.state.site.index.runs():
+        echo_err(f"there is no run in {folder} to serve yet; the page can start one.")
     shown = f"[{host}]" if ":" in host else host
     echo_err(f"serving {folder} at http://{shown}:{socket.getsockname()[1]}/ (Ctrl-C ends it)")
     if host not in ("127.0.0.1", "localhost", "::1"):

@@ -36,6 +36,8 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
 
     if unseen == (question is not None):
         raise UserError("trace takes RUN and a QUESTION, or RUN and --unseen.")
+    if options["answer"] is not None and not options["answer"].strip():
+        raise UserError("--answer takes an answer, and an empty one came; leave it out.")
     with Progress() as progress:
         tracer = Tracer(load_run(run), say=progress.say, count=progress.count)
         if question is not None:

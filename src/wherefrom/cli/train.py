@@ -90,6 +90,7 @@ def study(
         return
     from wherefrom.study import compare_rows
 
+    say_if_new(out, options["resume"])
     with Progress() as progress:
         result = Study(out, files, **options).run_command(progress, progress.say)
     report = write_study_report(result.run.folder)
@@ -104,6 +105,14 @@ def study(
         click.echo(warning)
     click.echo(f"the rest is in the report: {result.run.folder / 'report.html'}")
     click.echo(f"run folder: {result.run.folder}")
+
+
+def say_if_new(out: Path, resume: bool) -> None:
+    """Say that --resume has nothing to go on with."""
+    from wherefrom.training.run_folder import is_run
+
+    if resume and not is_run(out) and not is_run(out / "twins" / "scratch"):
+        echo_err(f"there is no run in {out} yet: this starts a new training.")
 
 
 def write_study_report(folder: Path) -> dict[str, Any]:
@@ -180,7 +189,8 @@ def finetune(
     settings = make_settings(variant=start[0] if scratch else None, **options)
     phases = [settings.recipe.scratch] if scratch else settings.recipe.finetuning()
     parent = None if scratch else load_run(start[0])
-    earlier = parent.info if parent else {}
+    earlier = parent.record if parent else None
+    before = parent.job.phases if parent else ()
     job = settings.job(
         out,
         kind="scratch" if scratch else "finetune",
@@ -190,8 +200,8 @@ def finetune(
         vocabulary_from=read_documents(start[1]).documents if scratch else (),
         details={
             "recipe": settings.recipe.name,
-            "rung": earlier.get("rung") or find_rung([*(parent.phases if parent else ()), *phases]),
-            "earlier_seconds": earlier.get("earlier_seconds", 0.0) + earlier.get("seconds", 0.0),
+            "rung": earlier.rung if earlier and earlier.rung else find_rung([*before, *phases]),
+            "earlier_seconds": earlier.earlier_seconds + earlier.seconds if earlier else 0.0,
         },
     )
     _train(replace(job, recipe_phases=phases), settings, as_json)
@@ -202,17 +212,16 @@ def _train(job: TrainingJob, settings: Settings, as_json: bool) -> None:
     from wherefrom.training.forecast import describe_passes
     from wherefrom.training.loop import run_training
 
+    say_if_new(job.out, settings.resume)
     with Progress() as progress:
-        info = run_training(job, settings, observe=progress, say=progress.say).info
+        record = run_training(job, settings, observe=progress, say=progress.say).record
     if as_json:
-        keys = ("kind", "status", "steps", "passes", "trained_tokens", "seconds", "sha256")
-        print_json({"run": str(job.out), **{key: info[key] for key in keys if key in info}})
+        keys = {"kind", "status", "steps", "passes", "trained_tokens", "seconds", "sha256"}
+        print_json({"run": str(job.out), **record.model_dump(mode="json", include=keys)})
         return
-    own = info.get("passes", ())[
-        -len(job.phases) :
-    ]  # the others are of the run that it starts from
-    parts = [f"{info['steps']:,} steps", *([describe_passes(own)] if own else [])]
-    parts += [f"{info['trained_tokens']:,} tokens", f"{info['seconds']:.0f} s"]
+    own = record.passes[-len(job.phases) :]  # the others are of the run that it starts from
+    parts = [f"{record.steps:,} steps", *([describe_passes(own)] if own else [])]
+    parts += [f"{record.trained_tokens:,} tokens", f"{record.seconds:.0f} s"]
     click.echo(", ".join(parts))
     click.echo(f"run folder: {job.out}")
 
@@ -271,7 +280,7 @@ def export(run: Path, out: Path) -> None:
     from wherefrom.training.run_folder import load_run
 
     loaded = load_run(run)
-    export_model(loaded.model, loaded.tokens, out, loaded.info)
+    export_model(loaded.model, loaded.tokens, out, loaded.record.for_card())
     echo_err(f"written to {out}; {out / 'README.md'} says how to ask it with transformers")
 
 

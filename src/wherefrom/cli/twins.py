@@ -59,8 +59,8 @@ def twins(
                 count = sum(len(plan.documents) for plan in plans)
                 progress.say(
                     f"training again without the {count} {'line' if count == 1 else 'lines'} about "
-                    f"{', '.join(subjects)}: {opened.info['steps']:,} steps, which took the run "
-                    f"{opened.info['seconds']:.0f} s"
+                    f"{', '.join(subjects)}: {opened.record.steps:,} steps, which took the run "
+                    f"{opened.record.seconds:.0f} s"
                 )
             record = leave_out(opened, *plans, settings=settings, observe=progress)
             records.append(record)

@@ -132,7 +132,7 @@ def check_files(path: Path) -> None:
     from transformers.models.auto import modeling_auto
 
     config = path / "config.json"
-    named = read_json(config).get("architectures") if config.is_file() else None
+    named = read_json(config, dict).get("architectures") if config.is_file() else None
     kind = (named or ["GPT2LMHeadModel"])[0]
     causal = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
     pickled = [each for each in path.glob("*") if each.suffix in PICKLED]

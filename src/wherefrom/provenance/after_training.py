@@ -40,10 +40,11 @@ from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.provenance.judging import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
 from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
 from wherefrom.provenance.signals.reader import learn_contexts
-from wherefrom.storage import read_json, write_json
+from wherefrom.storage import format_json
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import trim_memory
-from wherefrom.training.run_folder import Run, update_run
+from wherefrom.training.record import find_problem, keep_files, read_record, update_run
+from wherefrom.training.run_folder import Run
 
 Say = Callable[[str], None]
 FROM_THE_TEXT = 800  # most subjects of the text without a question that help to fit
@@ -67,11 +68,12 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     if written != split.subjects:
         update_run(folder, judgement=None)
         write_subjects(folder, split.subjects)
+        update_run(folder, wrote=(RUN_DATABASE,))
     if not calibrating:
         return
     confidence = ensure_confidence(run, Evidence(database), split, seed=seed, say=say)
-    before = read_json(folder / "run.json").get("notes", ())
-    update_run(folder, notes=list(dict.fromkeys((*before, *confidence.notes))))
+    before = read_record(folder).notes
+    update_run(folder, notes=tuple(dict.fromkeys((*before, *confidence.notes))))
     if not judged or _is_judged(run, confidence):
         return
     trim_memory()
@@ -79,19 +81,21 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     estimate = TimeLeft("asked", len(judged) + len(calibrating), say)
     judgement = judge_run(run, seed=seed, report=estimate)
     trim_memory()
-    if run.info.get("about_people", True) and place_relation(split.train.questions) is not None:
+    if run.record.about_people and place_relation(split.train.questions) is not None:
         say("asking about invented names of many origins")
         probe = probe_run(run, judged=judgement.subjects, each=NAMES_EACH, seed=seed)
-        write_json(folder / STUDY_FILE, probe)
+        keep_files(folder, {STUDY_FILE: format_json(probe)})
     write_judgement(run, judgement)
 
 
 def _is_judged(run: Run, confidence: Confidence) -> bool:
     """Whether the folder has the judgement of these weights at this risk."""
-    judgement = read_json(run.folder / "run.json").get("judgement") or {}
-    expected = {"weights_sha256": run.info["sha256"], "risk": confidence.risk}
-    files = (run.folder / name for name in (PEOPLE_FILE, NUMBERS_FILE))
-    return expected.items() <= judgement.items() and all(file.is_file() for file in files)
+    record = read_record(run.folder)
+    expected = {"weights_sha256": record.sha256, "risk": confidence.risk}
+    if not expected.items() <= (record.judgement or {}).items():
+        return False
+    made = [name for name in (PEOPLE_FILE, NUMBERS_FILE, STUDY_FILE) if name in record.files]
+    return all(find_problem(run.folder, name, record) is None for name in made)
 
 
 def ensure_confidence(

@@ -25,7 +25,13 @@ from wherefrom.provenance.confidence.fit import CALIBRATED
 from wherefrom.provenance.evidence import Evidence, open_run_evidence
 from wherefrom.provenance.verdicts import AskedRun, AskOptions, Verdict
 from wherefrom.provenance.wording import NO_CALIBRATION, NO_TEXT, shorten
-from wherefrom.training.run_folder import Run, find_source, read_learned_questions
+from wherefrom.training.record import read_record
+from wherefrom.training.run_folder import (
+    Run,
+    describe_changes,
+    find_source,
+    read_learned_questions,
+)
 
 MOST_ROWS = 100_000  # questions that can be asked at once
 SAMPLED_FACTS = 400  # facts of a relation that show its kind of answer and the words near them
@@ -160,8 +166,7 @@ class Asker(AskedRun, AbstractContextManager["Asker"]):
     @cached_property
     def matcher(self) -> QuestionMatcher:
         """What understands the questions of this run."""
-        endings = [(ending, form) for ending, form in self.run.info.get("endings") or ()]
-        return make_matcher(self.run.templates, self.evidence, endings)
+        return make_matcher(self.run.templates, self.evidence, self.run.record.endings)
 
     def understand(
         self, question: str, subject: str | None = None, *, correct_names: bool = True
@@ -211,10 +216,13 @@ def open_asker(
     if isinstance(source, Asker):
         return source
     run = open_run(source)
-    is_calibrated = isinstance(run, AuditRun) or (run.folder / CALIBRATED).exists()
+    is_calibrated = isinstance(run, AuditRun) or CALIBRATED in read_record(run.folder).files
     confidence = load_confidence(run) if is_calibrated else None
     evidence = open_run_evidence(run, say=say)
     notes = [] if evidence is not None else [NO_TEXT]
+    for change in describe_changes(run):
+        notes.append(change)
+        say(change)
     if confidence is not None:
         known = confidence.signal_state.known_answers
         return Asker(run, evidence, confidence, known, tuple(notes))

@@ -22,6 +22,7 @@ from wherefrom.provenance.signals.learned import LearnedSignals
 from wherefrom.provenance.signals.prompted import AskState, is_match, read_blocks
 from wherefrom.provenance.signals.reader import Rivals, SignalReader, SignalTable
 from wherefrom.storage import read_json, read_json_lines
+from wherefrom.training.record import AuditJobRecord, check_file, read_record
 from wherefrom.training.run_folder import AUDIT, Run, is_run, load_run
 
 ANSWERS = "answers.jsonl"
@@ -32,7 +33,7 @@ def open_model(source: str | Path) -> LanguageModel:
     """A run of ours, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
     if is_run(source):
         run = load_run(source)
-        sha256 = str(run.info.get("sha256"))
+        sha256 = run.record.sha256
         return OwnModel(run.model.eval(), run.tokens, name=str(run.folder), sha256=sha256)
     check_files(Path(source))
     return HuggingFaceModel(Path(source))
@@ -45,14 +46,21 @@ _open = lru_cache(maxsize=1)(open_model)  # threads of the page share one model
 class AuditRun(Run):
     """An audit: the model of others, and what was recorded of its answers."""
 
+    @property
+    def audit_job(self) -> AuditJobRecord:
+        """What was asked, and how."""
+        job = self.record.job
+        assert isinstance(job, AuditJobRecord)
+        return job
+
     @cached_property
     def audited(self) -> LanguageModel:
         """The model itself, loaded for what was not asked yet; it must be the one audited."""
         trained = self.folder / "model"  # by study --base
-        model = _open(str(trained) if trained.is_dir() else self.info["model"])
-        if model.sha256 != self.info["sha256"]:
+        model = _open(str(trained) if trained.is_dir() else self.record.model)
+        if model.sha256 != self.record.sha256:
             raise UserError(
-                f"{self.info['model']} has other weights than those that {self.folder} audited; "
+                f"{self.record.model} has other weights than those that {self.folder} audited; "
                 "audit it again, with another --out."
             )
         return model
@@ -61,9 +69,9 @@ class AuditRun(Run):
         return 0, 1  # a prompt that is too long is refused where it is rendered
 
     def summary(self) -> list[tuple[str, str]]:
-        rows = [(str(self.folder), f"audit, {self.info.get('status')}")]
-        rows += [("model", str(self.info["model"])), ("questions", "; ".join(self.templates))]
-        results = self.info.get("results", ())
+        rows = [(str(self.folder), f"audit, {self.record.status}")]
+        rows += [("model", self.record.model), ("questions", "; ".join(self.templates))]
+        results = self.record.results
         return rows + [(row["name"], f"{row['correct']} of {row['total']}") for row in results]
 
 
@@ -136,11 +144,11 @@ def open_run(folder: Run | str | Path) -> Run:
         return folder
     if not isinstance(folder, str | Path):
         raise UserError(f"a run is named by the path of its folder, not by {folder!r:.60}.")
-    info = read_json(Path(folder) / "run.json") if is_run(folder) else {}
-    if info.get("kind") != AUDIT:
+    record = read_record(folder) if is_run(folder) else None
+    if record is None or record.kind != AUDIT:
         return load_run(folder)
     nothing = cast(Any, None)  # of ours, and nothing is loaded yet
-    return AuditRun(Path(folder), nothing, nothing, info)
+    return AuditRun(Path(folder), nothing, nothing, record)
 
 
 def load_confidence(run: Run) -> Confidence:
@@ -151,10 +159,14 @@ def load_confidence(run: Run) -> Confidence:
 def load_audit_confidence(run: AuditRun) -> AuditConfidence:
     """The confidence of an audit, or an error that says why there is none."""
     path, again = run.folder / CALIBRATED, "repeat the audit's command with --resume"
-    if not path.is_file():
+    record = read_record(run.folder)
+    if not path.is_file() and CALIBRATED not in record.files:
         raise UserError(f"{run.folder} holds no {CALIBRATED}: it is not finished; {again}.")
+    fields = read_json(check_file(run.folder, CALIBRATED, record), dict)
+    if record.status == "finished":
+        check_file(run.folder, ANSWERS, record)
     try:
-        return TypeAdapter(AuditConfidence).validate_python({**read_json(path), "run": run})
+        return TypeAdapter(AuditConfidence).validate_python({**fields, "run": run})
     except (ValidationError, TypeError):
         raise UserError(f"{path} is broken or of another version; {again}.") from None
 

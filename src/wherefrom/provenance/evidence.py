@@ -26,9 +26,11 @@ from wherefrom.corpus.folding import (
 )
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
+from wherefrom.training.record import check_file, discard_changed, update_run
 from wherefrom.training.run_folder import (
     Run,
     find_source,
+    is_run,
     read_learned_documents,
     read_learned_questions,
 )
@@ -247,15 +249,15 @@ def open_run_evidence(run: Run, *, say: Callable[[str], None] = lambda _: None) 
     if source is None:
         return None
     asked = find_source(run, "questions")
-    expected = {"source_sha256": source.record["sha256"]}
-    if not source.info["job"].get("without"):
-        expected["documents_sha256"] = source.info["job"]["documents"]
+    expected = {"source_sha256": source.record.sha256}
+    if not getattr(source.run.job, "without", ()):
+        expected["documents_sha256"] = getattr(source.run.job, "documents", None) or ""
         if asked is not None:
-            expected["questions_sha256"] = asked.info["job"]["questions"] or ""
+            expected["questions_sha256"] = asked.run.job.questions or ""
     problem = ""
     for folder in dict.fromkeys((run.folder, source.folder)):
         try:
-            database = Database.open(folder / RUN_DATABASE)
+            database = Database.open(check_file(folder, RUN_DATABASE))
         except UserError as broken:
             problem = problem or str(broken).rstrip(".")
             continue
@@ -271,14 +273,19 @@ def open_run_evidence(run: Run, *, say: Callable[[str], None] = lambda _: None) 
         questions = read_learned_questions(asked).questions if asked else ()
     except UserError as missing:
         say(f"answers are looked up by their words alone, because {missing}")
-    say(f"making the database of the documents again from {database.source}")
+    why = f"{problem}; " if problem else ""
+    say(f"{why}making the database of the documents again from {database.source}")
     return Evidence(save_database(database, run.folder / RUN_DATABASE, questions))
 
 
 def save_database(database: Database, file: Path, questions: Sequence[Question] = ()) -> Database:
     """The database in `file` with these documents and the facts of the questions."""
     database = read_facts(database, questions)
+    if is_run(file.parent):
+        discard_changed(file.parent, file.name)
     database.save(file)
+    if is_run(file.parent) and file.is_file():
+        update_run(file.parent, wrote=(file.name,))
     return database
 
 

@@ -14,12 +14,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wherefrom.corpus.split import CALIBRATION, FITTING, JUDGED, HeldOutQuestion, read_subjects
+from wherefrom.corpus.database import RUN_DATABASE
+from wherefrom.corpus.split import (
+    CALIBRATION,
+    FITTING,
+    JUDGED,
+    HeldOutQuestion,
+    read_subjects,
+)
 from wherefrom.errors import UserError, checked
 from wherefrom.provenance import metrics
 from wherefrom.provenance.audited import AuditRun, load_confidence
 from wherefrom.provenance.confidence import fit
-from wherefrom.provenance.confidence.calibration import Guarantee
+from wherefrom.provenance.confidence.calibration import TestedThreshold
 from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT
 from wherefrom.provenance.evidence import (
     Evidence,
@@ -40,13 +47,13 @@ from wherefrom.provenance.verdicts import (
     Verdict,
 )
 from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
-from wherefrom.storage import write_json, write_whole
+from wherefrom.storage import format_json
+from wherefrom.training.record import check_file, keep_files
 from wherefrom.training.run_folder import (
     Run,
     find_source,
     read_learned_documents,
     read_learned_questions,
-    update_run,
 )
 
 PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
@@ -138,6 +145,7 @@ def judge_run(
     confidence = load_confidence(run)
     rivals, grade = confidence.rivals, confidence.grade
     guarantee = "right" if opened is None else guarantee
+    check_file(run.folder, RUN_DATABASE)
     subjects = read_subjects(run.folder)
     to_judge = [subject for subject in subjects if subject.role == JUDGED]
     calibrating = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
@@ -181,7 +189,7 @@ def judge_run(
 
     relations = dict.fromkeys(subject.template for subject in judged)
     record: dict[str, Any] = {
-        "weights_sha256": run.info["sha256"],
+        "weights_sha256": run.record.sha256,
         "subjects": {
             "judged": len(judged),
             "seen": sum(subject.seen for subject in judged),
@@ -261,9 +269,8 @@ def ask_subjects(
 def write_judgement(run: Run, judgement: Judgement) -> None:
     """Every subject, every number, and the numbers without the curves in run.json."""
     lines = (json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in judgement.subjects)
-    write_whole(run.folder / PEOPLE_FILE, "".join(lines))
-    write_json(run.folder / NUMBERS_FILE, judgement.record)
-    update_run(run.folder, judgement=judgement.summary())
+    files = {PEOPLE_FILE: "".join(lines), NUMBERS_FILE: format_json(judgement.record)}
+    keep_files(run.folder, files, judgement=judgement.summary())
 
 
 def require_evidence(run: Run) -> Evidence:
@@ -274,7 +281,7 @@ def require_evidence(run: Run) -> Evidence:
     return evidence
 
 
-def own_scores(judged: Sequence[Judged], thresholds: Mapping[str, Guarantee]) -> list[Score]:
+def own_scores(judged: Sequence[Judged], thresholds: Mapping[str, TestedThreshold]) -> list[Score]:
     """Our probability of *right* without and with the text, and the policy of always answering."""
     signals, text = (
         "our probability by the model's own signals",
@@ -427,7 +434,7 @@ def _compare_with_best(
 
 def measure_targets(
     judged: Sequence[Judged],
-    guarantees: Mapping[str, Mapping[str, Guarantee]],
+    guarantees: Mapping[str, Mapping[str, TestedThreshold]],
     bootstrap: Bootstrap,
 ) -> dict[str, Any]:
     """By target and mode: how good the probability is, and what its threshold shows.

@@ -23,6 +23,7 @@ from wherefrom.provenance.evidence import Evidence, EvidenceLine, find_support
 from wherefrom.provenance.metrics import rate
 from wherefrom.report import figures
 from wherefrom.training.forecast import count_of_recipe, describe_passes
+from wherefrom.training.record import JobRecord, check_file
 
 if TYPE_CHECKING:
     from wherefrom.report.study_report import Records
@@ -75,7 +76,7 @@ def mark(text: str, subject: str, answer: str, truth: str = "") -> list[dict[str
 def recall_rows(records: Records) -> dict[str, Facts]:
     """The study's table by name, with intervals; rows without questions are left out."""
     rows = {}
-    for row in records.info.get("results") or []:
+    for row in records.run.results:
         if row["total"]:
             interval = rate(row["correct"], row["total"])
             rows[row["name"]] = {**row, **{key: interval[key] for key in INTERVAL.split()}}
@@ -90,7 +91,7 @@ def recall(records: Records) -> Facts | None:
     model, common, twin = (rows.get(n) for n in ("model", "majority", "questions only"))
     tests = [_compare_pairs(records, name) for name in ("majority", "questions only")]
     beaten = bool(model and common and model["value"] <= common["value"])
-    notes = [str(note) for note in records.info.get("notes") or ()]
+    notes = records.run.notes
     columns = "name about correct total value low high seconds"
     return {
         "model": model,
@@ -102,7 +103,7 @@ def recall(records: Records) -> Facts | None:
         "beaten": beaten,
         # the study's own sentence on it, which has the likely reason
         "warning": next((n for n in notes if beaten and n.startswith("The model does not")), ""),
-        "passes": describe_passes(records.info.get("passes") or ()),
+        "passes": describe_passes(records.run.passes),
         "rows": [pick(row, columns) for row in rows.values()],
         "figure": figures.recall_bars(list(rows.values())),
     }
@@ -112,7 +113,7 @@ def _compare_pairs(records: Records, other: str) -> Facts | None:
     """McNemar's exact test: which questions the model alone and which the other alone answers."""
     from scipy.stats import binomtest
 
-    left_out = set(records.info.get("left_out") or ())
+    left_out = set(records.run.left_out)
     right = [
         tuple(row["said"][name].strip() == row["answer"].strip() for name in ("model", other))
         for row in records.predictions
@@ -387,7 +388,8 @@ def examples(records: Records) -> Facts | None:
     problem = None
     lines: list[Any] = [((), ())] * len(picked)  # about the subject, about similar names
     try:
-        with Evidence(Database.open(records.folder / RUN_DATABASE)) as evidence:
+        path = check_file(records.folder, RUN_DATABASE, records.run)
+        with Evidence(Database.open(path)) as evidence:
             known = sorted(records.known_answers())
             supports = find_support(evidence, subjects, answers, known, templates=wordings)
             lines = [(support.lines, support.similar) for support in supports]
@@ -417,7 +419,7 @@ def names(records: Records) -> Facts | None:
     """Where names that the model never saw are said to come from, as a map."""
     record = records.origins
     if record is None:  # where answers are not places, names have no origin to follow
-        return None if "where" in str(records.info.get("templates")).lower() else {}
+        return None if "where" in str(records.run.templates).lower() else {}
     unknown = {row["origin"]: row["value"] for row in record["unknown"]["by_origin"]}
     return {
         **record,
@@ -433,7 +435,7 @@ def names(records: Records) -> Facts | None:
 def leaning(records: Records) -> Facts | None:
     """Which lines push answers about people whom no document is about."""
     record = records.leaning
-    if record is None or record["run"] != records.info.get("sha256"):
+    if record is None or record["run"] != records.run.sha256:
         return None
     kinds = record["kinds"]
     largest = max(kinds, key=lambda kind: float(kinds[kind]["push"]))
@@ -501,7 +503,8 @@ def curves(records: Records) -> Facts | None:
 
 def cost(records: Records) -> Facts:
     """The perceiver's bottleneck against full attention, at this run's shape, by the formula."""
-    model = records.info["job"]["model"]
+    job = records.run.job
+    model = job.model.model_dump() if isinstance(job, JobRecord) else {}
     layers, width, m, block = pick(model, "layers width latents block")
     vanilla = layers * block**2 * width
     perceiver = 2 * block * m * width + (layers - 2) * m**2 * width
@@ -510,61 +513,57 @@ def cost(records: Records) -> Facts:
 
 def made(records: Records) -> Facts:
     """Data with hashes, model, seed, command, time and versions."""
-    info, job = records.info, records.info.get("job", {})
-    model, seconds, tokens = (
-        job.get("model", {}),
-        info.get("seconds"),
-        info.get("trained_tokens", 0),
-    )
+    run, job = records.run, records.run.job
+    model = job.model.model_dump() if isinstance(job, JobRecord) else {}
     read, rows = [], []
-    took = _say_time(seconds) if isinstance(seconds, int | float) else "an unknown time"
-    earlier = info.get("earlier_seconds")  # of the run that it started from
-    parent = Path(str(info.get("data", {}).get("parent", {}).get("path", ""))).name
+    took = _say_time(run.seconds)
+    parent = run.data.get("parent")
 
     def pairs(record: Facts) -> str:
         return ", ".join(f"{key} {value}" for key, value in record.items())
 
-    for what, source in {**info.get("data", {}), "dev": info.get("dev")}.items():
-        if isinstance(source, dict):
-            noun = next((noun for noun in ("document", "question") if f"{noun}s" in source), "")
-            count = source.get(f"{noun}s")
-            used = "" if count is None else f", {count:,}{'' if what == 'dev' else ' used'}"
-            rows.append([what, f"{source.get('path')}{used}"])
-            rows.append([f"{what}, SHA-256", str(source.get("sha256"))])
-            if count is not None and what in ("corpus", "questions"):
-                read.append(f"{plural(count, noun)} ({Path(str(source['path'])).name})")
-    rows += [["model", pairs(model)], ["tokens", str(job.get("tokens", "–"))]]
-    for phase in job.get("phases", []):
-        about = f"{pairs(phase['mixture'])}; {phase['optimizer']}, {phase['lr']:g}"
-        rows.append([f"phase {phase['name']}", about])
-    command = [str(word) for word in info.get("command", [])]
+    for what, source in run.sources.items():
+        noun = "document" if source.documents is not None else "question"
+        count = source.questions if source.documents is None else source.documents
+        used = "" if count is None else f", {count:,}{'' if what == 'dev' else ' used'}"
+        rows.append([what, f"{source.path}{used}"])
+        rows.append([f"{what}, SHA-256", source.sha256])
+        if count is not None and what in ("corpus", "questions"):
+            read.append(f"{plural(count, noun)} ({Path(source.path).name})")
+    if isinstance(job, JobRecord):
+        rows += [["model", pairs(model)], ["tokens", job.tokens]]
+        for phase in job.phases:
+            mixture = pairs(phase.mixture.model_dump())
+            about = f"{mixture}; {phase.optimizer}, {phase.lr:g}"
+            rows.append([f"phase {phase.name}", about])
+    command = list(run.command)
     if command and command[0].endswith(("/wherefrom", "__main__.py")):
         command[0] = "wherefrom"
-    for counted in info.get("passes") or ():
+    for counted in run.passes:
         made = f"{counted['steps']:,} steps, {count_of_recipe(counted)}"
         rows.append([f"passes of {counted['phase']}", made])
     rows += [
-        ["seed", str(job.get("seed", "–"))],
+        ["seed", str(job.seed)],
         ["command", shlex.join(command)],
-        ["started", str(info.get("started", "–"))],
-        ["training", f"{took}, {info.get('steps', 0):,} steps, {tokens:,} tokens"],
-        ["weights, SHA-256", str(info.get("sha256", "–"))],
-        ["versions", pairs(info.get("versions", {}))],
+        ["started", run.started],
+        ["training", f"{took}, {run.steps:,} steps, {run.trained_tokens:,} tokens"],
+        ["weights, SHA-256", run.sha256],
+        ["versions", pairs(run.versions)],
     ]
     parts = Counter(f"{row.get('role')}, {row.get('source')}" for row in records.subjects)
     apart = [f"{count:,} {part}" for part, count in parts.items()]
-    if left_out := info.get("left_out"):
-        apart.append(f"documents of {plural(len(left_out), 'subject')} were not read")
+    if run.left_out:
+        apart.append(f"documents of {plural(len(run.left_out), 'subject')} were not read")
     if apart:
         rows.append(["subjects kept apart", "; ".join(apart)])
     return {
         "model": model,
         "read": read,
         "took": took,
-        "earlier": _say_time(earlier) if earlier else "",
-        "parent": parent,
-        "seconds": seconds,
-        "tokens": tokens,
+        "earlier": _say_time(run.earlier_seconds) if run.earlier_seconds else "",
+        "parent": Path(parent.path).name if parent else "",
+        "seconds": run.seconds,
+        "tokens": run.trained_tokens,
         "rows": rows,
     }
 

@@ -24,10 +24,12 @@ from markupsafe import Markup, escape
 
 from wherefrom.corpus.split import read_subjects
 from wherefrom.errors import UserError
+from wherefrom.provenance.signals.reader import TWIN_WEIGHTS
 from wherefrom.report import sections
 from wherefrom.report.figures import as_record
-from wherefrom.storage import write_whole
-from wherefrom.training.run_folder import AUDIT
+from wherefrom.storage import read_json, read_json_lines, write_whole
+from wherefrom.training.record import check_file, find_problem, read_record
+from wherefrom.training.run_folder import AUDIT, SourceFile, is_run
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -55,47 +57,62 @@ class Records:
     def __init__(self, folder: str | Path) -> None:
         self.folder = folder = Path(folder)
         self.problems: list[str] = []
-        if not (folder / "run.json").is_file():
+        if not is_run(folder):
             raise UserError(f"{folder} is not a run: it holds no run.json.")
-        info = self._record("run.json")
-        if info is None:
-            raise UserError(f"{folder / 'run.json'} is not the record of a run: it is broken.")
-        if info.get("status") != "finished":
+        self.run = run = read_record(folder)
+        if run.status != "finished":
             raise UserError(
                 f"the run {folder} has not finished training, so there is nothing to report; "
                 "continue it by repeating its command with --resume."
             )
-        self.info = info
+        for name in ("config.json", "tokenizer.json"):  # else run.json is that of another run
+            if name in run.files:
+                check_file(folder, name, run)
         # the name of the model if others trained it, or ""
-        self.audited = str(info.get("model", "")) if info.get("kind") == AUDIT else ""
-        self.about_people = bool(info.get("about_people", True))
+        self.audited = run.model if run.kind == AUDIT else ""
+        self.about_people = run.about_people
         self.metrics = self._lines("metrics.jsonl")
-        self.scratch = self._lines("twins/scratch/metrics.jsonl")
+        self.scratch = self._lines("twins/scratch/metrics.jsonl") if self._has_own_twin() else []
         self.predictions = self._lines("predictions/dev.jsonl")
         self.subjects = self._held_out()
         self.calibration = self._record("calibration.json")
         self.judgement = self._record("judgement.json")
-        judged = (self.judgement or {}).get("weights_sha256")
-        if judged not in (None, info.get("sha256")):
+        if self.judgement and self.judgement.get("weights_sha256") != run.sha256:
             self.judgement = None
             self.problems.append(
                 "the judgement in the folder is of other weights than the run's, and is left out; "
                 "make it again with `wherefrom judge`."
             )
         self.judged = self._lines("judged.jsonl") if self.judgement else []
-        self.no_text = bool(self.audited) and "corpus" not in info.get("data", {})
+        self.no_text = bool(self.audited) and "corpus" not in run.data
         if self.no_text and self.judgement:  # nothing was looked up
             self.judgement.get("scores", {}).pop("checked", None)
         # by `wherefrom names`, or by the study itself
         self.origins = self._record("origins.json") or self._record("names.json")
         self.leaning = self._record("leaning.json")  # what answers about unseen people lean on
         self.crossing = self._record("twins/twins.json")  # two twins without half of the judged
-        weights = info.get("sha256")
         self.without: list[dict[str, Any]] = []  # one for each subject that a twin did not read of
         for path in sorted(folder.glob("twins/without-*/without.json")):
             twin = self._record(str(path.relative_to(folder)))
-            if twin and twin.get("twin_of", weights) == weights:  # not of an earlier training
+            if twin and twin.get("twin_of") == run.sha256:  # not of an earlier training
                 self.without += twin.get("people", [twin])
+        for what in ("corpus", "questions", "dev"):
+            if what in run.sources:
+                source = SourceFile(what, folder, run, run.sources[what])
+                self.problems += filter(None, [source.describe_change()])
+
+    def _has_own_twin(self) -> bool:
+        """Whether the questions-only twin in the folder is the one that the run trained."""
+        twin, recorded = self.folder / "twins" / "scratch", self.run.files.get(TWIN_WEIGHTS)
+        if not is_run(twin):
+            return False
+        try:
+            if recorded in (None, read_record(twin).sha256):
+                return True
+            self.problems.append(f"{twin} is not the twin that the run trained, and is left out.")
+        except UserError as problem:
+            self.problems.append(f"What follows leaves out a file: {problem}")
+        return False
 
     def known_answers(self) -> set[str]:
         """The answers of the training questions, as the calibration has them."""
@@ -111,21 +128,23 @@ class Records:
         return []
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
-        """The JSON objects of a file, NaN as null; what is broken is noted and left out."""
-        path, objects = self.folder / name, []
-        if not path.is_file():
+        """The JSON objects of a file; one that is not as the run wrote it is noted and left out."""
+        path = self.folder / name
+        try:
+            # a twin is a run of its own, with a record of its own files
+            is_of_twin = name.startswith("twins/") and name.count("/") > 1
+            owner = path.parent if is_of_twin else self.folder
+            if is_of_twin and not is_run(owner):
+                return []
+            name = path.name if is_of_twin else name
+            if problem := find_problem(owner, name, None if is_of_twin else self.run):
+                raise UserError(problem)
+            if path.suffix == ".jsonl":
+                return read_json_lines(path)
+            return [read_json(path, dict)] if path.is_file() else []
+        except UserError as problem:
+            self.problems.append(f"What follows leaves out a file: {problem}")
             return []
-        is_jsonl = path.suffix == ".jsonl"
-        texts = path.read_bytes().splitlines() if is_jsonl else [path.read_bytes()]
-        for text in texts:
-            with suppress(ValueError, RecursionError):
-                value = json.loads(text, parse_constant=lambda _: None)
-                if isinstance(value, dict):
-                    objects.append(value)
-        if broken := len(texts) - len(objects):
-            what = f"{broken} broken line{'s' if broken > 1 else ''}" if is_jsonl else "errors"
-            self.problems.append(f"{path.name} has {what}, left out here.")
-        return objects
 
 
 def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
@@ -147,9 +166,9 @@ def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
             facts[section["id"]] = its_facts
     shown = {sentence for section in written for sentence in section["more"]}
     notes: list[str] = []
-    for source in (records.info, records.judgement or {}, {"notes": records.problems}):
-        if isinstance(source.get("notes"), list):
-            notes += [str(note) for note in source["notes"] if str(note) not in shown]
+    of_judgement = (records.judgement or {}).get("notes") or ()
+    for note in (*records.run.notes, *of_judgement, *records.problems):
+        notes += [str(note)] if str(note) not in shown else []
     headlines = []
     for words in WORDS["headline"]:
         its_facts = facts.get(words["section"])

@@ -47,11 +47,11 @@ def describe_budget(
 
 def _expect(job: TrainingJob, planned: Mapping[str, Any]) -> str:
     """What to expect of a model that reads no text, or reads it a few times only."""
-    if job.record.get("kind") == "scratch":
+    if job.record.kind == "scratch":
         return f" This model reads no document, so it can only guess: {NO_BETTER}."
     if made_few_passes([planned]):
         return f" That is too little to remember single documents: {NO_BETTER}."
-    before = job.parent.info.get("passes", ()) if job.parent else ()
+    before = job.parent.record.passes if job.parent else ()
     if made_few_passes(before):
         return f" The run that it starts from made {describe_passes(before)}: {NO_BETTER}."
     return ""
@@ -61,10 +61,10 @@ def count_passes(
     job: TrainingJob, data: TrainingData, phase_steps: Sequence[int]
 ) -> list[dict[str, Any]]:
     """The passes of each phase beside those of the recipe, after those of the parent run."""
-    counted = list(job.parent.info.get("passes", ())) if job.parent else []
+    counted = list(job.parent.record.passes) if job.parent else []
     phases = zip(job.phases, job.recipe_phases, phase_steps, strict=False)
     for index, (phase, recipe_phase, steps) in enumerate(phases):
-        pass_steps = stream_for(phase, data, [job.record["seed"], index]).epoch_steps()
+        pass_steps = stream_for(phase, data, [job.record.seed, index]).epoch_steps()
         counted.append(_compare_passes(phase, recipe_phase, steps, pass_steps))
     return counted
 

@@ -29,11 +29,12 @@ from wherefrom.errors import Stopped, UserError
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
 from wherefrom.recall.decode import answer_all, score
-from wherefrom.storage import read_json_lines, write_json, write_whole
+from wherefrom.storage import format_json, read_json_lines, write_whole
 from wherefrom.training.distributed import MAX, Processes, choose_device, join_processes
 from wherefrom.training.forecast import count_passes, describe_budget, format_seconds
 from wherefrom.training.optim import averaged, build_optimizers, rate_scale, swap_averages
 from wherefrom.training.recipes import Phase
+from wherefrom.training.record import keep_files, update_run
 from wherefrom.training.run_folder import (
     SNAPSHOT_STEPS,
     Run,
@@ -49,7 +50,6 @@ from wherefrom.training.run_folder import (
     save_snapshot,
     save_weights,
     start_run,
-    update_run,
     whole_weights,
 )
 from wherefrom.training.settings import Runtime, TrainingJob
@@ -110,8 +110,8 @@ def run_training(
         config = job.config
         database = share_database(job, processes)
         data = TrainingData.encode(database, job.questions, job.tokens, config.block, job.left_out)
-        generator = torch.Generator().manual_seed(job.record["seed"])
-        model = Decoder(config).initialise(generator, zero_init=job.record["zero_init"])
+        generator = torch.Generator().manual_seed(job.record.seed)
+        model = Decoder(config).initialise(generator, zero_init=job.record.zero_init)
         if job.parent is not None:
             model.load_state_dict(job.parent.model.state_dict())
         model.to(device)
@@ -120,8 +120,9 @@ def run_training(
 
         def start() -> None:
             start_run(out, job.record, details, say)
-            write_json(out / "config.json", {"tokens": job.tokens.kind, **config.model_dump()})
-            write_whole(out / "tokenizer.json", job.tokens.to_json())
+            shape = {"tokens": job.tokens.kind, **config.model_dump()}
+            files = {"config.json": format_json(shape), "tokenizer.json": job.tokens.to_json()}
+            keep_files(out, files)
 
         processes.on_rank0(start)
         try:
@@ -133,16 +134,23 @@ def run_training(
         weights = whole_weights(model)
 
         def finish() -> None:
+            wrote = ("model.safetensors", "metrics.jsonl", *choose_snapshot(out, state.total_steps))
             if state.segments:
                 lines = [json.dumps(asdict(segment)) + "\n" for segment in state.segments]
                 write_whole(out / "pace.jsonl", "".join(lines))
-            choose_snapshot(out, state.total_steps)
+                wrote += ("pace.jsonl",)
+            if (out / RUN_DATABASE).is_file():
+                wrote += (RUN_DATABASE,)
+            details: dict[str, Any] = {}
             if job.recipe_phases:
-                update_run(out, passes=count_passes(job, data, state.phase_steps))
+                details["passes"] = count_passes(job, data, state.phase_steps)
+            digest = save_weights(out / "model.safetensors", weights)
             update_run(
                 out,
+                wrote=wrote,
+                **details,
                 status="finished",
-                sha256=save_weights(out / "model.safetensors", weights),
+                sha256=digest,
                 steps=state.total_steps,
                 trained_tokens=state.tokens,
                 seconds=round(state.total_seconds, 2),
@@ -180,7 +188,7 @@ def train(
 ) -> TrainingState:
     """Train `model` in place through all phases of the job; returns the state at the end."""
     processes = processes or Processes()
-    checkpoints, seed = job.out / "checkpoints", job.record["seed"]
+    checkpoints, seed = job.out / "checkpoints", job.record.seed
     dropout = model.config.dropout > 0
     state = TrainingState(segments=list(job.segments))
     checkpoint = load_checkpoint(checkpoints) if settings.resume else None
@@ -247,7 +255,7 @@ def train(
                     if observe is not None:
                         with averaged(optimizers):
                             observe(line, model)
-                if job.record.get("kind") == "study" and state.total_steps in SNAPSHOT_STEPS:
+                if job.record.kind == "study" and state.total_steps in SNAPSHOT_STEPS:
                     with averaged(optimizers):
                         weights = whole_weights(model)
                     if processes.is_rank0:
@@ -422,7 +430,10 @@ class MetricsWriter(contextlib.ExitStack):
         if not writes:
             return
         path = folder / "metrics.jsonl"
-        kept = [line for line in read_json_lines(path) if line["step"] <= after]
+        lines = read_json_lines(path)
+        kept = [
+            line for line in lines if isinstance(line.get("step"), int) and line["step"] <= after
+        ]
         write_whole(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = self.enter_context(path.open("a", encoding="utf-8"))
         with contextlib.suppress(ModuleNotFoundError):

@@ -45,9 +45,18 @@ from wherefrom.storage import (
     write_json,
     write_whole,
 )
-from wherefrom.training.recipes import Phase
+from wherefrom.training.record import (
+    AnyJob,
+    JobRecord,
+    RunRecord,
+    SourceRecord,
+    check_file,
+    read_record,
+    write_record,
+)
 
 LOCK = "run.lock"
+MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
 # what a folder may hold before its run starts
 PARTS = {"checkpoints", "model", "model.part", "twins", "world", LOCK}
@@ -68,29 +77,31 @@ class Run(Printable):
     folder: Path
     model: Decoder
     tokens: Tokenizer
-    info: dict[str, Any]
+    record: RunRecord
 
     @property
     def templates(self) -> tuple[str, ...]:
         """The wordings of its questions, if it learned any."""
-        return tuple(self.info.get("templates", ()))
+        return self.record.templates
 
     @property
-    def phases(self) -> list[Phase]:
-        """The phases that it was trained in, without those of the run that it started from."""
-        return [Phase(**fields) for fields in self.info["job"]["phases"]]
+    def job(self) -> JobRecord:
+        """What it was trained on and how, without the run that it started from."""
+        job = self.record.job
+        assert isinstance(job, JobRecord)
+        return job
 
     def measure(self, question: str) -> tuple[int, int]:
         """Tokens of a question with the one that ends it, and how many the model reads."""
         return len(self.tokens.encode(question)) + 1, self.model.config.longest_input
 
     def summary(self) -> list[tuple[str, str]]:
-        config, info = self.model.config, self.info
+        config, record = self.model.config, self.record
         shape = f"{config.variant}, {config.width}x{config.layers}x{config.heads}"
-        rows = [(str(self.folder), f"{info.get('kind')}, {info.get('status')}"), ("model", shape)]
+        rows = [(str(self.folder), f"{record.kind}, {record.status}"), ("model", shape)]
         rows.append(("questions", "; ".join(self.templates)))
-        results = info.get("results") or ()
-        return rows + [(row["name"], f"{row['correct']} of {row['total']}") for row in results]
+        counts = [(row["name"], f"{row['correct']} of {row['total']}") for row in record.results]
+        return rows + counts
 
 
 @contextmanager
@@ -110,7 +121,13 @@ def lock_run(folder: Path) -> Iterator[None]:
     if _locked.get(key) == thread:
         yield
         return
-    with open(folder / LOCK, "a+", encoding="utf-8") as file:
+    try:
+        opened = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
+    except OSError as problem:
+        raise UserError(
+            f"{folder} cannot be written to: {problem.strerror}; choose another --out."
+        ) from None
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -161,11 +178,12 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         )
 
 
-def open_folder(folder: Path, job: Mapping[str, Any], *, resume: bool) -> None:
+def open_folder(folder: Path, job: AnyJob, *, resume: bool) -> None:
     """Make the folder of a new run, or check that the run in it has the same job."""
     check_folder(folder, resume=resume)
     if is_run(folder):
-        before, after = _leaves(read_json(folder / "run.json").get("job")), _leaves(job)
+        jobs = read_record(folder).job, job
+        before, after = (_leaves(each.model_dump(mode="json")) for each in jobs)
         for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):
                 change = f"{key} was {before.get(key)} and is now {after.get(key)}"
@@ -198,42 +216,43 @@ def is_run(folder: str | Path) -> bool:
 
 def is_finished(folder: Path) -> bool:
     """Whether the folder holds a run that needs no more training, or an audit that is complete."""
-    info = read_json(folder / "run.json") if is_run(folder) else {}
-    has_weights = (folder / "model.safetensors").exists() or info.get("kind") == AUDIT
-    return has_weights and info.get("status") == "finished"
+    if not is_run(folder):
+        return False
+    record = read_record(folder)
+    has_weights = (folder / "model.safetensors").exists() or record.kind == AUDIT
+    return has_weights and record.status == "finished"
 
 
 def start_run(
-    folder: Path, job: Mapping[str, Any], details: Mapping[str, Any], say: Callable[[str], None]
+    folder: Path, job: AnyJob, details: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:
     """Write run.json as training starts or goes on; `say` why a resumed run may end differently."""
-    before = read_json(folder / "run.json") if is_run(folder) else {}
+    before = read_record(folder) if is_run(folder) else None
     now = {
         "commit": commit(),
         "python": platform.python_version(),
         "threads": str(torch.get_num_threads()),
         **{name: version(name) for name in ("wherefrom", "torch", "numpy", "tokenizers")},
     }
-    info = {
-        "format": 1,
-        "job": job,
-        "command": sys.argv,
+    fields = {
+        "command": tuple(sys.argv),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        **before,
+        **(dict(before) if before else {}),
         **details,
+        "job": job,
         "status": "training",
         "versions": now,
     }
-    was = before.get("versions", {})
+    was = before.versions if before else {}
     changed = [key for key in DECIDES_BITS if was.get(key, now[key]) != now[key]]
-    if changed:
-        info["earlier_versions"] = [*before.get("earlier_versions", []), was]
+    if before and changed:
+        fields["earlier_versions"] = (*before.earlier_versions, was)
         names = ", ".join(f"{key} was {was[key]} and is now {now[key]}" for key in changed)
         say(
             f"{folder} resumes under other conditions ({names}), so its weights may differ in the "
             "last bits from those of an uninterrupted run."
         )
-    write_json(folder / "run.json", info)
+    write_record(folder, RunRecord.model_validate(fields))
 
 
 def commit() -> str:
@@ -246,40 +265,35 @@ def commit() -> str:
     return answer.strip()
 
 
-def update_run(folder: Path, **details: Any) -> None:
-    """Add to run.json, or replace what it says."""
-    write_json(folder / "run.json", {**read_json(folder / "run.json"), **details})
-
-
 def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     """Load a finished run, or raise a UserError that says what is missing or does not fit."""
     folder = Path(folder)
     if not is_run(folder):
         raise UserError(f"{folder} is not a run: it holds no run.json.")
-    info, weights = read_json(folder / "run.json"), folder / "model.safetensors"
-    if info.get("kind") == AUDIT:
+    record = read_record(folder)
+    if record.kind == AUDIT:
         raise UserError(
             f"{folder} is the audit of a model that others trained: ask, judge, report and serve "
             "work on it, and nothing that needs a model of ours."
         )
-    if not weights.is_file():
+    if record.status != "finished":
         raise UserError(
             f"the run {folder} has not finished training; go on with it by repeating its command "
             "with --resume."
         )
-    if info.get("sha256") and sha256_of(weights) != info["sha256"]:
-        raise UserError(f"{weights} is not the file that the run wrote: its hash has changed.")
-    fields = read_json(folder / "config.json")
+    for name in MODEL_FILES:
+        check_file(folder, name, record)
+    fields = read_json(folder / "config.json", dict)
     fields.pop("tokens", None)
     model = Decoder(make_config(**fields))
     broken = folder / "tokenizer.json"
     try:
         tokens = Tokenizer.from_json(broken.read_text(encoding="utf-8"))
-        broken = weights
-        model.load_state_dict(load_file(weights, device=str(device)))
+        broken = folder / "model.safetensors"
+        model.load_state_dict(load_file(broken, device=str(device)))
     except (OSError, RuntimeError, ValueError, KeyError, TypeError):
         raise UserError(f"{broken} is missing, broken, or not of this model's shape.") from None
-    return Run(folder=folder, model=model.to(device).eval(), tokens=tokens, info=info)
+    return Run(folder=folder, model=model.to(device).eval(), tokens=tokens, record=record)
 
 
 def find_newest_run(below: str | Path = "runs") -> Path:
@@ -288,9 +302,9 @@ def find_newest_run(below: str | Path = "runs") -> Path:
     runs = {record.parent for pattern in patterns for record in Path(below).glob(pattern)}
     finished = []
     for folder in runs:
-        with suppress(UserError, AttributeError):  # a broken record
+        with suppress(UserError):  # a broken record
             if runs.isdisjoint(folder.parents) and is_finished(folder):
-                finished.append((str(read_json(folder / "run.json").get("started")), str(folder)))
+                finished.append((read_record(folder).started, str(folder)))
     if not finished:
         raise UserError(
             f"there is no finished run below {below}; name the folder of one, or make one with "
@@ -299,10 +313,14 @@ def find_newest_run(below: str | Path = "runs") -> Path:
     return Path(max(finished)[1])
 
 
-def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> dict[str, Any]:
+def describe_file(path: Path, digest: str, folder: Path, **counts: int) -> SourceRecord:
     """How run.json records a file (or a parent run), for `find_source`."""
-    relative = os.path.relpath(path, folder)
-    return {"path": os.path.abspath(path), "relative_path": relative, "sha256": digest, **counts}
+    return SourceRecord(
+        path=os.path.abspath(path),
+        relative_path=os.path.relpath(path, folder),
+        sha256=digest,
+        **counts,
+    )
 
 
 @dataclass(frozen=True)
@@ -311,55 +329,85 @@ class SourceFile:
 
     what: str  # corpus, questions, dev or parent
     folder: Path
-    info: dict[str, Any]  # the run.json of that folder
-    record: dict[str, Any]  # what it says about the file
+    run: RunRecord  # of that folder
+    record: SourceRecord  # what it says about the file
+
+    @property
+    def noun(self) -> str:
+        return {"corpus": "corpus", "parent": "run"}.get(self.what, "question file")
 
     def locate(self) -> Path:
         """Where it is now: at its old place, the same one relative to the run, or in the run."""
-        what = {"corpus": "corpus", "parent": "run"}.get(self.what, "question file")
-        folder, old = self.folder, Path(self.record.get("path", ""))
-        moved = Path(os.path.normpath(folder / self.record.get("relative_path", old)))
-        changed = None
-        for path in (old, moved, folder / "world" / old.name, folder / old.name):
-            file = path / "model.safetensors" if what == "run" else path
-            if file.is_file():
-                if sha256_of(file) == self.record.get("sha256"):
-                    return path
-                changed = changed or path
-        problem = f"the {what} {old} that {folder} learned from is not there any more"
+        path, changed = self._find()
+        if path is not None:
+            return path
+        problem = f"the {self.noun} {self.record.path} that {self.folder} learned from is not there"
+        problem += " any more"
         if changed:
-            problem = f"{changed} has changed since {folder} learned from it"
-        raise UserError(f"{problem}; put the {what} back, or put a copy of it into {folder}.")
+            problem = f"{changed} has changed since {self.folder} learned from it"
+        raise UserError(
+            f"{problem}; put the {self.noun} back, or put a copy of it into {self.folder}."
+        )
+
+    def describe_change(self) -> str | None:
+        """A sentence if the file is there and is not what it was; None also if it is gone."""
+        path, changed = self._find()
+        if path is not None or changed is None:
+            return None
+        return (
+            f"{changed} has changed since {self.folder} learned from it; what is said here is "
+            f"about the {self.noun} as it was."
+        )
+
+    def _find(self) -> tuple[Path | None, Path | None]:
+        """Where it is unchanged; and else, where it is changed."""
+        old = Path(self.record.path)
+        moved = Path(os.path.normpath(self.folder / self.record.relative_path))
+        changed = None
+        for path in (old, moved, self.folder / "world" / old.name, self.folder / old.name):
+            file = path / "model.safetensors" if self.what == "parent" else path
+            if file.is_file():
+                if sha256_of(file) == self.record.sha256:
+                    return path, None
+                changed = changed or path
+        return None, changed
 
     def check_part(self, what: str, digest: str | None) -> None:
         """Refuse texts that are not those that the run learned from, by their hash."""
-        if digest != self.info["job"][what]:
+        if digest != getattr(self.run.job, what):
             raise UserError(
-                f"{self.folder} learned from a part of {self.record['path']}, and run.json does "
+                f"{self.folder} learned from a part of {self.record.path}, and run.json does "
                 "not say which; train again."
             )
 
 
 def find_source(run: Run, what: str) -> SourceFile | None:
     """The corpus, questions or dev questions that a run or its parents learned from, if any."""
-    folder, info = run.folder, run.info
+    folder, record = run.folder, run.record
     while True:
-        data = {**info.get("data", {}), "dev": info.get("dev")}
-        if data.get(what):
-            return SourceFile(what, folder, info, data[what])
-        if not data.get("parent"):
+        sources = record.sources
+        if what in sources:
+            return SourceFile(what, folder, record, sources[what])
+        if "parent" not in sources:
             return None
-        folder = SourceFile("parent", folder, info, data["parent"]).locate()
-        info = read_json(folder / "run.json")
+        folder = SourceFile("parent", folder, record, sources["parent"]).locate()
+        record = read_record(folder)
+
+
+def describe_changes(run: Run) -> list[str]:
+    """A sentence for each file that the run learned from and that has changed since."""
+    sources = [find_source(run, what) for what in ("corpus", "questions")]
+    changes = [source.describe_change() for source in sources if source is not None]
+    return [change for change in changes if change]
 
 
 def read_learned_documents(source: SourceFile) -> Database:
     """The documents that the run learned: its file without subjects and lines left out."""
-    lines = set(source.info["job"].get("without", ()))
+    lines = set(getattr(source.run.job, "without", ()))
     corpus = _open_documents(source)
     if corpus is None:
         corpus = read_documents(source.locate())
-        subjects = set(map(fold_words, source.info.get("left_out", ())))
+        subjects = set(map(fold_words, source.run.left_out))
         if subjects:
             corpus = corpus.select(lambda document: fold_words(document.subject) not in subjects)
         source.check_part("documents", corpus.documents_sha256)
@@ -369,9 +417,9 @@ def read_learned_documents(source: SourceFile) -> Database:
 def _open_documents(source: SourceFile) -> Database | None:
     """The database in the run folder, if it is of the documents that the run learned."""
     with suppress(UserError):
-        database = Database.open(source.folder / RUN_DATABASE)
-        expected = {"source_sha256": source.record["sha256"]}
-        expected["documents_sha256"] = source.info["job"]["documents"]
+        database = Database.open(check_file(source.folder, RUN_DATABASE))
+        expected = {"source_sha256": source.record.sha256}
+        expected["documents_sha256"] = getattr(source.run.job, "documents", None) or ""
         if expected.items() <= database.about.items():
             return database
         database.close()
@@ -380,8 +428,8 @@ def _open_documents(source: SourceFile) -> Database | None:
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:
     """The questions that the run learned: its file without subjects set aside or left out."""
-    file = read_questions(source.locate(), source.info.get("templates", ()))
-    excluded = (*source.info.get("left_out", ()), *source.info.get("not_learned", ()))
+    file = read_questions(source.locate(), source.run.templates)
+    excluded = (*source.run.left_out, *source.run.not_learned)
     gone = set(map(fold_words, excluded))
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
     source.check_part("questions", digest_of(question_rows(kept)))
@@ -498,19 +546,26 @@ def save_snapshot(folder: Path, step: int, weights: dict[str, Tensor]) -> None:
             path.unlink()
 
 
-def choose_snapshot(folder: Path, steps: int) -> None:
-    """Of a run that took `steps` steps, keep only the snapshot nearest to SNAPSHOT_AT of them."""
+def choose_snapshot(folder: Path, steps: int) -> tuple[str, ...]:
+    """Of a run that took `steps` steps, keep only the snapshot nearest to SNAPSHOT_AT of them.
+
+    Returns the name of its file, if there is one.
+    """
     candidates = _snapshots(folder)
     best = min(candidates, key=lambda step: abs(step - SNAPSHOT_AT * steps), default=0)
     for step, path in candidates.items():
         if step != best:
             path.unlink()
+    return (f"{SNAPSHOT_FOLDER}/{best}.safetensors",) if candidates else ()
 
 
 def load_snapshot(folder: Path) -> dict[str, Tensor]:
     """The weights by name that the run kept from its training; {} if it kept none."""
-    paths = list(_snapshots(folder).values())
-    return load_file(paths[0]) if paths else {}
+    record = read_record(folder)
+    for name in record.files:
+        if name.startswith(f"{SNAPSHOT_FOLDER}/"):
+            return load_file(check_file(folder, name, record))
+    return {}
 
 
 def _snapshots(folder: Path) -> dict[int, Path]:

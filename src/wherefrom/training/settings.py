@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
 from wherefrom.storage import digest_of, read_json_lines
 from wherefrom.training.recipes import Budget, Phase, Recipe
-from wherefrom.training.run_folder import Run, Segment, describe_file
+from wherefrom.training.record import JobRecord, check_file, find_problem
+from wherefrom.training.run_folder import Run, Segment, describe_file, is_run
 
 LARGEST_SEED = 2**31 - 1
 MOST_WORDINGS = 20  # of questions, whose words the vocabulary has beside those of the text
@@ -37,7 +37,7 @@ class TrainingJob:
 
     out: Path
     tokens: Tokenizer
-    record: Mapping[str, Any]
+    record: JobRecord
     details: Mapping[str, Any] = field(default_factory=dict)
     database: Database | None = None
     questions: Sequence[Question] = ()
@@ -48,13 +48,13 @@ class TrainingJob:
     readable: float = 0.0
     recipe_phases: Sequence[Phase] = ()
 
-    @cached_property
-    def phases(self) -> list[Phase]:
-        return [Phase(**fields) for fields in self.record["phases"]]
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return self.record.phases
 
-    @cached_property
+    @property
     def config(self) -> ModelConfig:
-        return make_config(**self.record["model"])
+        return self.record.model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,8 @@ class Settings(Runtime):
         if type(self.seed) is not int or not 0 <= self.seed <= LARGEST_SEED:
             raise UserError(f"--seed must be between 0 and {LARGEST_SEED}, not {self.seed}.")
         find_variant(self.variant or self.recipe.variant)
-        self.config(vocabulary=2**31 - 1)  # an impossible shape is refused before any work
+        # an impossible shape is refused before any work
+        check_memory(self.config(vocabulary=2**31 - 1))
 
     def config(self, vocabulary: int) -> ModelConfig:
         """The shape of a new model."""
@@ -142,7 +143,7 @@ class Settings(Runtime):
             config = self.config(tokens.size)
         data = {}
         if parent is not None:
-            data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
+            data["parent"] = describe_file(parent.folder, parent.record.sha256, out)
         if corpus is not None:
             count = len(documents)
             data["corpus"] = describe_file(
@@ -153,25 +154,25 @@ class Settings(Runtime):
             data["questions"] = describe_file(
                 questions.path, questions.sha256, out, questions=count
             )
-        record = {
-            "kind": kind,
-            "model": config.model_dump(),
-            "phases": [phase.model_dump(mode="json") for phase in phases],
-            "seed": self.seed,
-            "zero_init": self.recipe.zero_init,
-            "tokens": vocabulary,
-            "vocabulary": digest_of(vocabulary_texts(vocabulary_from)),
-            "corpus": corpus.source_sha256 if corpus else None,
-            "documents": corpus.documents_sha256 if corpus else None,
-            "questions": digest_of(question_rows(learned)),
-            "parent": parent.info["sha256"] if parent else None,
-            "probes": digest_of(question_rows(probes)),
-        }
+        record = JobRecord(
+            kind=kind,
+            model=config,
+            phases=tuple(phases),
+            seed=self.seed,
+            zero_init=self.recipe.zero_init,
+            tokens=vocabulary,
+            vocabulary=digest_of(vocabulary_texts(vocabulary_from)),
+            corpus=corpus.source_sha256 if corpus else None,
+            documents=corpus.documents_sha256 if corpus else None,
+            questions=digest_of(question_rows(learned)),
+            parent=parent.record.sha256 if parent else None,
+            probes=digest_of(question_rows(probes)),
+        )
         return TrainingJob(
             out=out,
             tokens=tokens,
             record=record,
-            details={"kind": kind, "templates": list(templates), "data": data, **(details or {})},
+            details={"kind": kind, "templates": tuple(templates), "data": data, **(details or {})},
             database=corpus,
             questions=learned,
             parent=parent,
@@ -191,7 +192,7 @@ class Settings(Runtime):
         texts = vocabulary_texts(documents)
         size = self.recipe.vocabulary or vocabulary_for(documents)
         description = kind if kind == "chars" else f"{kind} of {size}"
-        if self.resume and stored.exists():
+        if self.resume and is_run(out) and find_problem(out, stored.name) is None:
             tokens = Tokenizer.from_json(stored.read_text(encoding="utf-8"))
         elif kind == "chars":
             tokens = Tokenizer.of_characters(chain(texts, letters, "?"))
@@ -202,6 +203,19 @@ class Settings(Runtime):
             repeated = (repeat(wording, 1 + len(documents)) for wording in wordings)
             tokens = Tokenizer.of_bpe(chain(texts, *repeated), size)
         return tokens, description
+
+
+def check_memory(config: ModelConfig) -> None:
+    """Refuse a model whose layers alone cannot be trained in the memory of this machine."""
+    parameters = 12 * config.layers * config.width**2
+    needed = 16 * parameters  # weights, gradients and two moments, 4 bytes each
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise UserError(
+            f"a model of width {config.width:,} with {config.layers:,} layers has about "
+            f"{parameters:,} parameters, takes {needed / 1e9:,.0f} GB to train, and this machine "
+            f"has {memory / 1e9:,.0f} GB; choose a smaller --size."
+        )
 
 
 def vocabulary_texts(documents: Sequence[Document]) -> Iterator[str]:
@@ -228,27 +242,25 @@ def twin_job(
     Start, batches, steps and rates are the run's, and rows made of those documents have no loss.
     If nothing is left out, the weights are equal to the last bit, given as many threads.
     """
-    before = run.info["job"]
-    left_out = sorted({*before.get("without", ()), *without})
+    left_out = sorted({*run.job.without, *without})
     phases, segments = same_steps(run)
-    record = {
-        **before,
+    changes = {
         "kind": "left out",
-        "phases": [phase.model_dump(mode="json") for phase in phases],
+        "phases": tuple(phases),
         "documents": database.documents_sha256,
-        "twin_of": run.info["sha256"],
-        "without": left_out,
+        "twin_of": run.record.sha256,
+        "without": tuple(left_out),
     }
     data = {
-        what: {**source, "relative_path": os.path.relpath(source["path"], out)}
-        for what, source in run.info["data"].items()
+        what: source.model_copy(update={"relative_path": os.path.relpath(source.path, out)})
+        for what, source in run.record.data.items()
     }
-    details: dict[str, Any] = {"kind": "left out", "templates": list(run.templates), "data": data}
-    details |= {key: run.info[key] for key in ("left_out", "not_learned") if key in run.info}
+    details: dict[str, Any] = {"kind": "left out", "templates": run.templates, "data": data}
+    details |= {"left_out": run.record.left_out, "not_learned": run.record.not_learned}
     return TrainingJob(
         out=Path(out),
         tokens=run.tokens,
-        record=record,
+        record=run.job.model_copy(update=changes),
         details=details,
         database=database,
         questions=questions,
@@ -260,10 +272,12 @@ def twin_job(
 def same_steps(run: Run) -> tuple[list[Phase], list[Segment]]:
     """The run's phases with its number of steps in place of epochs, and the pace of its minutes."""
     record = run.folder / "pace.jsonl"
-    segments = [Segment(**line) for line in read_json_lines(record)]
+    segments = []
+    if "pace.jsonl" in run.record.files:
+        check_file(run.folder, "pace.jsonl", run.record)
+        segments = [Segment(**line) for line in read_json_lines(record)]
     phases = []
-    for index, fields in enumerate(run.info["job"]["phases"]):
-        phase = Phase(**fields)
+    for index, phase in enumerate(run.job.phases):
         steps = [segment.step + 1 for segment in segments if segment.phase == index]
         if phase.steps is None and not steps:
             raise UserError(

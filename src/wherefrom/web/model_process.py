@@ -59,7 +59,7 @@ def describe_run(folder: Path) -> Record:
                 questions.setdefault(row.subject, []).append(row.question)
     return {
         "templates": list(asker.run.templates),
-        "is_audit": asker.run.info.get("kind") == AUDIT,
+        "is_audit": asker.run.record.kind == AUDIT,
         "notes": list(asker.notes),
         "has_text": asker.evidence is not None,
         "questions": questions,

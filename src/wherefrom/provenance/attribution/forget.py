@@ -6,7 +6,6 @@ the answers about them are brought to what the run says of a name that it never 
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -41,11 +40,11 @@ from wherefrom.provenance.attribution.retraining import (
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.recall.decode import Recall, score
-from wherefrom.storage import make_folder, write_json
+from wherefrom.storage import make_folder, sha256_of, write_whole
 from wherefrom.training.loop import Observer
 from wherefrom.training.optim import build_optimizers
-from wherefrom.training.recipes import Phase
-from wherefrom.training.run_folder import Run, load_run, save_weights
+from wherefrom.training.record import write_record
+from wherefrom.training.run_folder import MODEL_FILES, Run, load_run, save_weights
 from wherefrom.training.sources import TrainingData, stream_for
 
 STEPS, SHARE = 150, 0.2  # of the recipe's training that goes on: at most, and of the run's steps
@@ -98,7 +97,7 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = True) -> 
     invented_for = dict(zip(sorted(folded), cycle(invented), strict=False))
     answers = [question.answer or "" for question in questions]
     pools = _answers_by_relation(learned, answers)
-    rng = np.random.default_rng(run.info["job"]["seed"])
+    rng = np.random.default_rng(run.job.seed)
     pairs = list(zip(questions, answers, strict=True))
     pairs += [(q, str(rng.choice(pools[q.template]))) for q in questions for _ in range(WRONG)]
     own = [answer_row(run, question.text, answer) for question, answer in pairs]
@@ -125,11 +124,11 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = True) -> 
 
 def rows_of_documents(learned: LearnedRun, indices: Collection[int]) -> list[Row]:
     """Training rows of some documents: EXAMPLES of each record, from every phase of the run."""
-    job, data, wanted = learned.run.info["job"], learned.data, set(indices)
-    rng = np.random.default_rng([job["seed"], 0xF0])
+    job, data, wanted = learned.run.job, learned.data, set(indices)
+    rng = np.random.default_rng([job.seed, 0xF0])
     rows = []
-    for phase in job["phases"]:
-        for source in stream_for(Phase(**phase), data, [job["seed"]]).sources:
+    for phase in job.phases:
+        for source in stream_for(phase, data, [job.seed]).sources:
             for record, number in enumerate(source.numbers):
                 if wanted.isdisjoint(data.documents_of(number)):
                     continue
@@ -199,13 +198,13 @@ def forget(
     """
     started, learned, run = time.perf_counter(), task.learned, task.learned.run
     model, added_loss = deepcopy(run.model.eval()), make_loss(task)
-    phase = Phase(**{**run.info["job"]["phases"][-1], "average": 0.0})
-    steps = min(STEPS, ceil(SHARE * run.info["steps"]))
+    phase = run.job.phases[-1].model_copy(update={"average": 0.0})
+    steps = min(STEPS, ceil(SHARE * run.record.steps))
     optimizers = build_optimizers(model, phase)
     data = TrainingData.encode(
         learned.corpus, learned.questions, run.tokens, model.config.block, task.lines
     )
-    stream = stream_for(phase, data, [run.info["job"]["seed"], 0xF1])
+    stream = stream_for(phase, data, [run.job.seed, 0xF1])
     batches = stream.from_position(StreamPosition())
     for step in range(steps):
         batch, _ = next(batches)
@@ -268,26 +267,39 @@ def forget_people(
     about: Record = {"exact": exact, "reached": True}
     if exact:
         forgotten = task.learned.retrain(task.lines, out, observe=observe)
-        about |= {key: forgotten.info[key] for key in ("steps", "seconds")}
+        about |= forgotten.record.model_dump(include={"steps", "seconds"})
     else:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"{out} already contains files; choose another --out.")
         model, found = forget(task)
         about |= found
-        make_folder(out)
-        for name in ("config.json", "tokenizer.json"):
-            shutil.copyfile(run.folder / name, out / name)
-        job = {**run.info["job"], "kind": "forgotten", "without": task.lines}
-        digest = save_weights(out / "model.safetensors", model.state_dict())
-        info = {k: value for k, value in run.info.items() if k not in ("results", "judgement")}
-        info |= {"kind": "forgotten", "job": job, "sha256": digest, "forgot": about}
-        write_json(out / "run.json", info)
+        write_forgotten(task, model, out, about)
         forgotten = load_run(out)
     if judge:
         say("training the model that never read of them, to judge by")
         twin = task.learned.retrain(task.lines, twin_folder(run, *task.subjects), observe=observe)
         about = about | judge_forgetting(task, forgotten, twin)
     return {"run": str(out), "names": list(task.subjects), "lines": task.lines, **about}
+
+
+def write_forgotten(task: ForgettingTask, model: Decoder, out: Path, about: Record) -> None:
+    """Write the run that has forgotten; run.json is the last, and makes it one."""
+    run = task.learned.run
+    make_folder(out)
+    for name in ("config.json", "tokenizer.json"):
+        write_whole(out / name, (run.folder / name).read_bytes())
+    save_weights(out / "model.safetensors", model.state_dict())
+    files = {name: sha256_of(out / name) for name in MODEL_FILES}
+    changes = {
+        "kind": "forgotten",
+        "job": run.job.model_copy(update={"kind": "forgotten", "without": tuple(task.lines)}),
+        "sha256": files["model.safetensors"],
+        "files": files,
+        "forgot": about,
+        "results": (),
+        "judgement": None,
+    }
+    write_record(out, run.record.model_copy(update=changes))
 
 
 def judge_forgetting(task: ForgettingTask, forgotten: Run, twin: Run) -> Record:
@@ -313,7 +325,7 @@ def judge_forgetting(task: ForgettingTask, forgotten: Run, twin: Run) -> Record:
         "still_right": {name: recall(m, task.questions).correct for name, m in models.items()},
         "recall_of_others": {name: recall(m, others).to_dict() for name, m in models.items()},
         "relearning_steps": {"forgotten": relearn(forgotten, task), "twin": relearn(twin, task)},
-        "retraining_seconds": twin.info["seconds"],
+        "retraining_seconds": twin.record.seconds,
         "why": f"as unsure of them as the model that never read them: {as_unsure} of {len(texts)}",
     }
 

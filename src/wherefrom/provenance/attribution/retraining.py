@@ -100,8 +100,8 @@ class LearnedRun:
 
         seed: added to the run's, for another start and another order.
         """
-        job = {**self.run.info["job"], "seed": self.run.info["job"]["seed"] + seed}
-        run = replace(self.run, info={**self.run.info, "job": job})
+        job = self.run.job.model_copy(update={"seed": self.run.job.seed + seed})
+        run = replace(self.run, record=self.run.record.model_copy(update={"job": job}))
         twin = twin_job(run, self.corpus, self.questions, folder, without)
         settings = settings or Runtime(device="cpu", resume=True)
         return run_training(twin, settings, observe=observe)
@@ -109,8 +109,8 @@ class LearnedRun:
 
 def open_learned(run: Run) -> LearnedRun:
     """The run with what it learned, or an error if it cannot be trained again."""
-    if run.info["job"].get("without"):
-        forgot = run.info["kind"] == "forgotten"
+    if run.job.without:
+        forgot = run.record.kind == "forgotten"
         which = "has forgotten some of what it read" if forgot else "is a twin itself"
         raise UserError(f"{run.folder} {which}; give the run that it was made of.")
     text, train, dev = (find_source(run, what) for what in ("corpus", "questions", "dev"))

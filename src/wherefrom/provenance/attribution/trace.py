@@ -25,9 +25,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.questions import Question, find_subject_in
+from wherefrom.corpus.questions import SLOT, Question, find_subject_in
 from wherefrom.corpus.split import JUDGED, HeldOutQuestion, find_named, read_subjects
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.decoder import Decoder
@@ -47,11 +48,12 @@ from wherefrom.provenance.attribution.retraining import (
     recombine_names,
 )
 from wherefrom.provenance.names import draw_names
-from wherefrom.provenance.verdicts import add_trace
+from wherefrom.provenance.verdicts import Verdict, add_trace
+from wherefrom.provenance.wording import shorten
 from wherefrom.recall.decode import answer_all, guess_by_name
-from wherefrom.storage import write_json, write_whole
+from wherefrom.storage import format_json, write_whole
 from wherefrom.training.loop import Observer
-from wherefrom.training.recipes import Phase
+from wherefrom.training.record import check_file, find_problem, keep_files, update_run
 from wherefrom.training.run_folder import Run, load_snapshot
 from wherefrom.training.sources import TrainingData, stream_for
 
@@ -175,8 +177,8 @@ class GradientIndex:
 
 def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[int, int]]]:
     """Every record of every objective once, shortest first; pairs of a row and a document of it."""
-    rng, seed = np.random.default_rng(0), run.info["job"]["seed"]
-    streams = [stream_for(Phase(**fields), data, [seed]) for fields in run.info["job"]["phases"]]
+    rng = np.random.default_rng(0)
+    streams = [stream_for(phase, data, [run.job.seed]) for phase in run.job.phases]
     examples = [
         (source.make(record, rng), data.documents_of(source.numbers[record]))
         for stream in streams
@@ -249,13 +251,18 @@ class Tracer:
 
     def index(self) -> GradientIndex:
         """The index of the run, made and kept in its folder if it is not there."""
-        path, digest = self.run.folder / INDEX, self.run.info["sha256"]
-        index = load_index(path, digest)
+        folder, digest = self.run.folder, self.run.record.sha256
+        problem = find_problem(folder, INDEX)
+        index = load_index(folder / INDEX, digest) if problem is None else None
         if index is None:
-            self._say(f"making the index of {len(self.documents):,} documents, once")
-            weights = load_snapshot(self.run.folder)
-            index = build_index(self.run, self.learned.data, weights, self._count)
-            save_index(index, path, digest)
+            why = f"{problem.partition(';')[0]}: " if problem else ""
+            self._say(f"{why}making the index of {len(self.documents):,} documents, once")
+            index = build_index(self.run, self.learned.data, load_snapshot(folder), self._count)
+            try:
+                save_index(index, folder / INDEX, digest)
+                update_run(folder, wrote=(INDEX,))
+            except UserError as not_kept:
+                self._say(f"The index is made again for every trace: {not_kept}")
         return index
 
     def trace(
@@ -274,14 +281,7 @@ class Tracer:
             raise UserError("trace takes a question, and an empty one came.")
         if not 1 <= top <= len(self.documents):
             raise UserError(f"--top must be between 1 and {len(self.documents)}, not {top}.")
-        verdict, subject = None, find_subject_in(self.run.templates, question) or ""
-        try:
-            with open_asker(self.run) as asker:
-                understood = asker.understand(question)
-                question, subject = understood.text, understood.subject
-                verdict = asker.ask(question)
-        except UserError as problem:
-            self._say(f"The answer is not looked up: {problem}")
+        question, subject, verdict = self._understand(question)
         own_answer = answer_all(self.run.model, self.run.tokens, [question])[0].text
         if answer not in (None, own_answer):
             verdict = None
@@ -328,6 +328,28 @@ class Tracer:
             record["verdict"] = add_trace(verdict, record).verdict
         return record
 
+    def _understand(self, typed: str) -> tuple[str, str, Verdict | None]:
+        """The question in the run's own words, its subject, and the verdict on the run's answer.
+
+        A UserError if it is neither a question that the run knows nor a name in its text.
+        """
+        try:
+            asker = open_asker(self.run)
+        except UserError as problem:
+            self._say(f"The answer is not looked up: {problem}")
+            return typed, find_subject_in(self.run.templates, typed) or "", None
+        with asker:
+            if not any(SLOT in template for template in self.run.templates):
+                return typed, "", None
+            name = asker.matcher.find_bare_name(typed)
+            if name and asker.evidence and not asker.evidence.count(name).naming:
+                raise UserError(
+                    f'"{shorten(typed)}" is neither a question nor a name in the text; ask as in '
+                    f'"{self.run.templates[0]}".'
+                )
+            understood = asker.understand(typed)
+            return understood.text, understood.subject, asker.ask(understood.text)
+
     def _retrain_without(
         self,
         places: Sequence[int],
@@ -363,6 +385,7 @@ class Tracer:
     ) -> Iterator[tuple[HeldOutQuestion, str, NDArray[np.float64], NDArray[np.str_]]]:
         """Judged people in no document: answer, scores by gradient, and kinds of all documents."""
         documents, read_about = self.documents, set(self.learned.subjects)
+        check_file(self.run.folder, RUN_DATABASE)
         judged = [s for s in read_subjects(self.run.folder) if s.role == JUDGED]
         unseen = [s for s in judged if fold_words(s.subject) not in read_about]
         if not unseen:
@@ -398,7 +421,7 @@ class Tracer:
         low, high = np.quantile(table[drawn].mean(axis=1), [0.025, 0.975], axis=0)
         columns = {"push": table.mean(0), "low": low, "high": high, "lines": np.mean(counts, 0)}
         record = {
-            "run": self.run.info["sha256"],
+            "run": self.run.record.sha256,
             "kinds": {
                 kind: {key: round(float(values[i]), 4) for key, values in columns.items()}
                 for i, kind in enumerate(KINDS)
@@ -406,7 +429,10 @@ class Tracer:
             },
             "people": people,
         }
-        write_json(self.run.folder / LEANING, record)
+        try:
+            keep_files(self.run.folder, {LEANING: format_json(record)})
+        except UserError as not_kept:
+            self._say(f"The run does not keep this: {not_kept}")
         return record
 
 

@@ -24,7 +24,13 @@ from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
-from wherefrom.corpus.split import DEV, JUDGED, HeldOutQuestion, find_named, read_subjects
+from wherefrom.corpus.split import (
+    DEV,
+    JUDGED,
+    HeldOutQuestion,
+    find_named,
+    read_subjects,
+)
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Block, Decoder
 from wherefrom.provenance.attribution.retraining import (
@@ -43,9 +49,10 @@ from wherefrom.provenance.signals.reader import RIVALS, SIGNS, SUPPORT
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun, AskOptions
 from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
 from wherefrom.recall.decode import score
-from wherefrom.storage import write_json
+from wherefrom.storage import format_json
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer
+from wherefrom.training.record import check_file, keep_files
 from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Runtime
 
@@ -71,6 +78,7 @@ def draw_halves(learned: LearnedRun) -> tuple[list[list[HeldOutQuestion]], list[
     A subject whom another subject's document names is in neither: the twin would read about it.
     """
     run = learned.run
+    check_file(run.folder, RUN_DATABASE)
     judged = [s for s in read_subjects(run.folder) if s.role == JUDGED and s.source == DEV]
     judged_names = {fold_words(s.subject) for s in judged}
     about, named_in = learned.subjects, find_named(learned.documents, judged_names)
@@ -80,7 +88,7 @@ def draw_halves(learned: LearnedRun) -> tuple[list[list[HeldOutQuestion]], list[
             f"two halves need at least two judged people whose documents can be left out, and "
             f"{run.folder} has {len(names)}."
         )
-    order = np.random.default_rng([run.info["job"]["seed"], 0x7717]).permutation(len(names))
+    order = np.random.default_rng([run.job.seed, 0x7717]).permutation(len(names))
     half_of = {names[i]: rank % 2 for rank, i in enumerate(order)}
     halves = [[s for s in judged if half_of.get(fold_words(s.subject)) == half] for half in (0, 1)]
     excluded = len(judged_names) - len(names)
@@ -105,8 +113,8 @@ def cross_pretrain(
         say(f"training again without half {name.upper()} of the judged people ({folder})")
         lines = learned.lines_about({fold_words(s.subject) for s in subjects})
         twin = learned.retrain(lines, folder, settings=settings, observe=observe)
-        info = {key: twin.info[key] for key in ("steps", "seconds", "sha256")}
-        twins.append({"folder": folder.name, **info})
+        about = twin.record.model_dump(include={"steps", "seconds", "sha256"})
+        twins.append({"folder": folder.name, **about})
         rows += pair_answers(learned, twin, subjects)
     right = [row["right"] for row in rows]
     recall = {side: score([row[side]["answer"] for row in rows], right) for side in SIDES}
@@ -115,9 +123,10 @@ def cross_pretrain(
         "notes": notes,
         "recall": {side: found.to_dict() for side, found in recall.items()},
         "twins": twins,
-        **summarise(rows, np.random.default_rng([run.info["job"]["seed"], 0xD4A3])),
+        **summarise(rows, np.random.default_rng([run.job.seed, 0xD4A3])),
     }
-    join_processes().on_rank0(lambda: write_json(run.folder / "twins" / "twins.json", record))
+    files = {"twins/twins.json": format_json(record)}
+    join_processes().on_rank0(lambda: keep_files(run.folder, files))
     return record
 
 
@@ -125,7 +134,7 @@ def pair_answers(
     learned: LearnedRun, twin: Run, subjects: Sequence[HeldOutQuestion]
 ) -> list[Record]:
     """What the run and a twin that did not read about the subjects say, each with its verdict."""
-    left_out = set(twin.info["job"]["without"])
+    left_out = set(twin.job.without)
     corpus = learned.corpus.select(lambda document: document.line not in left_out)
     with_text = rate_answers(learned, learned.run, learned.corpus, subjects)
     answers = [row["answer"] for row in with_text]
@@ -333,7 +342,8 @@ def leave_out(
     if len(plans) > 1:
         keys = ("format", "twin_of", "others", "noise_floor")
         record = {**{key: record[key] for key in keys}, "subjects": subjects, "people": records}
-    join_processes().on_rank0(lambda: write_json(folder / "without.json", record))
+    files = {"without.json": format_json(record)}
+    join_processes().on_rank0(lambda: keep_files(folder, files))
     return record
 
 
@@ -364,7 +374,7 @@ def compare(run: Run, twin: Run, plan: Plan) -> Record:
         notes.append(f"{len(elsewhere)} other documents name them and were read by the twin.")
     if question.answer is None:
         notes.append("no file has the right answer; a line that states the answer makes it right.")
-    threads, here = run.info.get("versions", {}).get("threads"), torch.get_num_threads()
+    threads, here = run.record.versions.get("threads"), torch.get_num_threads()
     if threads != str(here):
         notes.append(
             f"the run was trained on {threads} threads and this machine uses {here}: sums differ "
@@ -383,7 +393,7 @@ def compare(run: Run, twin: Run, plan: Plan) -> Record:
     }
     return {
         "format": 1,
-        "twin_of": run.info["sha256"],
+        "twin_of": run.record.sha256,
         "subject": question.subject,
         "question": question.text,
         "documents": [{"line": d.line, "text": d.text} for d in plan.documents],

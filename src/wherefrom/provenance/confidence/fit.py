@@ -24,10 +24,10 @@ from wherefrom.provenance.confidence.calibration import (
     HALF,
     UNSEEN_RISK,
     Calibration,
-    Guarantee,
     Number,
     Product,
     Signs,
+    TestedThreshold,
     fit_calibration,
     guarantee_threshold,
 )
@@ -42,7 +42,8 @@ from wherefrom.provenance.signals.reader import (
     SignalReader,
     SignalState,
 )
-from wherefrom.storage import read_json, write_json
+from wherefrom.storage import format_json, read_json
+from wherefrom.training.record import check_file, keep_files, read_record
 from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
@@ -78,13 +79,13 @@ class Policy:
     share: Number
     unseen_risk: Number = UNSEEN_RISK
     looked_up: Flag = False
-    guarantee: Guarantee | None = None
+    guarantee: TestedThreshold | None = None
 
     def __post_init__(self) -> None:
         if not len(self.tested) == len(self.hits) == len(self.seen):
             raise ValueError("there must be one probability and two flags per testing subject")
 
-    def at_risk(self, risk: float, delta: float) -> Guarantee:
+    def at_risk(self, risk: float, delta: float) -> TestedThreshold:
         """The threshold at a risk."""
         known = self.guarantee
         if known is not None and (known.risk, known.delta) == (risk, delta):
@@ -170,7 +171,7 @@ class Confidence:
             for target, modes in self.policies.items()
         }
 
-    def guarantee(self, target: str, mode: str, risk: float | None = None) -> Guarantee:
+    def guarantee(self, target: str, mode: str, risk: float | None = None) -> TestedThreshold:
         """The threshold at the risk of the calibration, or at another one."""
         risk = self.risk if risk is None else risk
         return self.policies[target][mode].at_risk(risk, self.delta)
@@ -222,7 +223,7 @@ def fit_confidence(
         risk=RISK,
         delta=DELTA,
         notes=tuple(dict.fromkeys([*notes, *remarks])),
-        weights_sha256=str(run.info["sha256"]),
+        weights_sha256=run.record.sha256,
         subjects_sha256=hash_subjects(asked),
         signal_state=reader.state,
     )
@@ -395,23 +396,23 @@ def hash_subjects(subjects: Sequence[HeldOutQuestion]) -> str:
 def save_confidence(folder: Path, confidence: Confidence) -> None:
     """calibration.json in the run folder: numbers and sentences, no code."""
     record = TypeAdapter(Confidence).dump_python(confidence, by_alias=True, exclude={"run"})
-    write_json(folder / CALIBRATED, {"version": VERSION, **record})
+    keep_files(folder, {CALIBRATED: format_json({"version": VERSION, **record})})
 
 
 def load_confidence(run: Run) -> Confidence:
     """The confidence of a run, or a UserError that says why there is none."""
     path = run.folder / CALIBRATED
-    if not path.is_file():
+    if not path.is_file() and CALIBRATED not in read_record(run.folder).files:
         raise UserError(
             f"{run.folder} holds no {CALIBRATED}: it was not made by `wherefrom study` with "
             "subjects set aside, or is not finished; make it so, or repeat its command with "
             "--resume."
         )
-    record = read_json(path)
+    record = read_json(check_file(run.folder, CALIBRATED), dict)
     again = "repeat the study's command with --resume, which fits it again"
-    if not isinstance(record, dict) or record.get("version") != VERSION:
+    if record.get("version") != VERSION:
         raise UserError(f"{path} is not a calibration of this version; {again}.")
-    if record.get("weights_sha256") != run.info.get("sha256"):
+    if record.get("weights_sha256") != run.record.sha256:
         raise UserError(f"{path} was fitted for other weights than the run has; {again}.")
     try:
         return TypeAdapter(Confidence).validate_python({**record, "run": run})

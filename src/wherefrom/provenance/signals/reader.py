@@ -20,8 +20,10 @@ from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals import likelihood
 from wherefrom.provenance.signals.likelihood import encode_known, score_answers
 from wherefrom.recall.decode import Answer, answer_all, encode_prompts
+from wherefrom.training.record import read_record
 from wherefrom.training.run_folder import Run, is_run, load_run
 
+TWIN_WEIGHTS = "twins/scratch/model.safetensors"  # of the twin that read no text
 PART = 1_024  # questions that are read together
 TRIE_PART = 256  # the same for signals that walk the trie, which takes longer
 CONTEXTS = 2  # wordings of the text that are tried
@@ -255,8 +257,14 @@ class SignalReader:
     @cached_property
     def twin(self) -> Run | None:
         """The run that learned the questions without the text, if a study trained one."""
-        folder = self.run.folder / "twins" / "scratch"
-        return load_run(folder) if is_run(folder) else None
+        files = read_record(self.run.folder).files if is_run(self.run.folder) else {}
+        recorded = files.get(TWIN_WEIGHTS)
+        if recorded is None:
+            return None
+        twin = load_run(self.run.folder / "twins" / "scratch")
+        if twin.record.sha256 != recorded:
+            raise UserError(f"{twin.folder} is not the twin that {self.run.folder} trained.")
+        return twin
 
     def read(
         self,
