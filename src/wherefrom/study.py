@@ -99,7 +99,7 @@ def read_input(
     *,
     templates: Sequence[str] = (),
     subject_field: str | None = None,
-    text_field: str | None = None,
+    text_field: str | Sequence[str] | None = None,
 ) -> StudyInput:
     """Read and check the files of a study, the text in any format; writes nothing."""
     lines = list(read_lines(files.train, "questions"))
@@ -109,6 +109,7 @@ def read_input(
         subject_field=subject_field,
         text_field=text_field,
         questions=[line.split("\t")[0] for _, line in lines],
+        answers=[cells[1] for _, line in lines if len(cells := line.split("\t")) > 1],
         asked=_asked_subjects(files, templates),
     )
     notes = []

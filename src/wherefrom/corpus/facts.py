@@ -68,7 +68,7 @@ LEAST_STATED = 0.02  # probability that documents state an answer, below which n
 SILENT = 0  # the key that stands for "not stated"
 NEAR_WORDS = 6  # words around an answer, without which its document does not state it
 FOLDS, ENOUGH_TO_HALVE = 4, 200  # folds of the labelled documents; 2 from so many documents on
-LEFT_UNASKED = 0.3  # share of the unasked documents that state an answer, below which none does
+LEFT_UNASKED = 0.15  # share of the unasked documents that state an answer, below which none does
 IMPOSSIBLE = -1e9  # a score
 LEAST_LOG_ODDS = -50.0
 LEAST_SPAN_MASS = 0.01  # of the likeliest span with an answer, below which a span does not state it
@@ -409,7 +409,7 @@ class RelationReader:
         spellings = self.spellings.get(int(spans.key[row]))
         if spellings and text not in spellings:
             return spellings.most_common(1)[0][0]
-        stem = self.stems.get((int(spans.right[row]), text[-1:]))
+        stem = self.stems.get((spans.ending(row), text[-1:]))
         return text[:-1] + stem if stem and not spellings else text
 
     def _place(self, spans: Spans, row: int) -> tuple[int, int]:
@@ -519,23 +519,22 @@ class RelationReader:
         """
         subjects = sorted(self.labels)
         folds = 2 if len(subjects) >= ENOUGH_TO_HALVE else FOLDS
+        answers = [self.labels.get(number, SILENT) for number in spans.owners]
+        far = ~_near_answers(spans, spans.key == np.array(answers, dtype=np.uint64)[spans.owner])
         stated, silent, read = [], [], []  # log odds, and pairs of an answer and what is read
         for fold in range(folds):
             held_out = subjects[fold::folds]
             others = {n: key for n, key in self.labels.items() if n not in set(held_out)}
             self._learn(spans, others, 1 if folds == FOLDS else 0)
-            part = self._spans(held_out)
-            scores = self._score(part)
-            answers = np.array([self.labels[n] for n in part.owners], dtype=np.uint64)
-            far = ~_near_answers(part, part.key == answers[part.owner])
-            for number in part.owners:
-                here = part.of(number)
-                if self.labels[number] != SILENT and _length(here):
+            scores = self._score(spans)
+            for number in held_out:
+                here, label = spans.of(number), self.labels[number]
+                if label != SILENT:
                     stated.append(self._log_odds(scores[here]))
                     best = here.start + int(np.argmax(scores[here]))
-                    is_right = int(part.key[best]) == self.labels[number]
-                    answer = self.spellings[self.labels[number]].most_common(1)[0][0]
-                    read.append((answer, answer if is_right else self._spell(part, best)))
+                    answer = self.spellings[label].most_common(1)[0][0]
+                    is_right = int(spans.key[best]) == label
+                    read.append((answer, answer if is_right else self._spell(spans, best)))
                 silent.append(self._log_odds(scores[here][far[here]]))
         self.slope, self.offset = fit_line(np.array(stated), np.array(silent))
         is_read = self._probability(np.array(stated)) >= HALF
@@ -640,7 +639,7 @@ def _learn_stems(stated: Sequence[tuple[str, Spans, int]]) -> dict[tuple[int, st
     before it ("n" and "á" of "Gyulán"), the letter of the answer ("a")."""
     letters: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
     for answer, spans, row in stated:
-        ending, text = int(spans.right[row]), spans.text(row)
+        ending, text = spans.ending(row), spans.text(row)
         if ending and len(text) == len(answer):
             letters[ending, text[-1]][answer[-1]] += 1
     common = {key: counts.most_common(1)[0] for key, counts in letters.items()}

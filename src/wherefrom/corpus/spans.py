@@ -36,7 +36,8 @@ UNSPACED_ROOM = 1.5  # how much longer answers in an unspaced script may be than
 LONGEST_AFFIX = 6  # letters
 INFLECTED = 0.1  # share of answers missing from their documents that shows inflection
 OWN_NAME = 0.05  # share of answers that repeat the subject's name, from which on spans may do so
-SENTENCE_END = frozenset("^!?;\n\u3002\uff01\uff1f\uff1b\u0964\u061f\u06d4")  # "^": a start
+STOPS = frozenset(".!?;")  # end a sentence if a blank follows,
+SENTENCE_END = frozenset("^\n\u3002\uff01\uff1f\uff1b\u0964\u061f\u06d4")  # always; "^": a start
 ABBREVIATED = "\0. "  # the gap behind an abbreviation, which no text has
 PARTING = frozenset(
     ',;!"()[]{}<>\u2013\u2014\u2026\u201c\u201d\u201e\u00ab\u00bb'
@@ -169,7 +170,7 @@ def _is_initial(letter: str, word: str) -> bool:
 def _ends_sentence(gap: str) -> bool:
     if not SENTENCE_END.isdisjoint(gap):
         return True
-    return gap != ABBREVIATED and "." in gap and any(map(str.isspace, gap))
+    return gap != ABBREVIATED and not STOPS.isdisjoint(gap) and any(map(str.isspace, gap))
 
 
 def _joins(gap: str) -> bool:
@@ -197,6 +198,7 @@ def _describe(spelling: str, word: str, is_frequent: bool) -> tuple[int, int, in
         capital = spelling[0].isupper()
         has_case = spelling.lower() != spelling.upper()
         shape = ("A" if capital else "a") if has_case else "x"
+        shape = "I" if capital and len(spelling) == 1 else shape  # as an initial
         is_name = capital and len(spelling) > 1 and not is_frequent
         context = f"<{shape}>" if is_name else word
     return hash_text(word), hash_text(context), hash_text(shape), hash_text(word[-3:])
@@ -280,7 +282,7 @@ def _may_abbreviate(word: str) -> bool:
 
 
 def _find_abbreviations(documents: Sequence[Document]) -> set[str]:
-    """Short words that nearly always have a full stop, and somewhere go on in the same sentence."""
+    """Short words that nearly always have a full stop, and mostly go on in the same sentence."""
     total, stopped, going_on = Counter[str](), Counter[str](), Counter[str]()
     for document in documents:
         text = document.text
@@ -295,7 +297,7 @@ def _find_abbreviations(documents: Sequence[Document]) -> set[str]:
         word
         for word, count in stopped.items()
         if _may_abbreviate(word)
-        and going_on[word]
+        and 2 * going_on[word] >= count
         and count >= max(FEWEST_ABBREVIATED, ABBREVIATED_SHARE * total[word])
     }
 
@@ -397,7 +399,8 @@ class Spans:
         bounds = np.searchsorted(self.owner, np.arange(len(self.owners) + 1)).tolist()
         self._slices = dict(zip(self.owners, starmap(slice, pairwise(bounds)), strict=True))
         # a word that is cut on both sides: neither hash of a rest is that of the span
-        both = (self.left > 0) & (self.right > 0) & (self.first_word == self.last_word)
+        both = self.starts.affix[self.start_edge] > 0
+        both &= (self.ends.affix[self.end_edge] > 0) & (self.first_word == self.last_word)
         for i in np.flatnonzero(both).tolist():
             self.key[i] = phrase_key(self.text(i))
         if rules.forms:
@@ -447,15 +450,9 @@ class Spans:
     def __len__(self) -> int:
         return len(self.key)
 
-    @property
-    def left(self) -> Hashes:
-        """The hash of what is cut off the first word of each span, 0 for nothing."""
-        return self.starts.affix[self.start_edge]
-
-    @property
-    def right(self) -> Hashes:
-        """The hash of what is cut off the last word of each span, 0 for nothing."""
-        return self.ends.affix[self.end_edge]
+    def ending(self, row: int) -> int:
+        """The hash of what is cut off the last word of a span, 0 for nothing."""
+        return int(self.ends.affix[self.end_edge[row]])
 
     def of(self, owner: int) -> slice:
         """The spans of the documents of this owner."""
@@ -515,10 +512,9 @@ class Spans:
         cut = self.ends.affix > 0
         right = np.where(cut, self.ends.affix, words.gap[last + 1])
         kind = np.where(cut, self.ends.affix, words.gap_kind[last + 1])
-        rest = (np.minimum(words.first[doc + 1] - last, 40) // 4).astype(np.uint64)
         features = [
             *behind, mix(behind[0], 1) + behind[1],
-            right, mix(right, 1) + behind[0], kind, words.shape[last], words.suffix[last], rest,
+            right, mix(right, 1) + behind[0], kind, words.shape[last], words.suffix[last],
         ]  # fmt: skip
         salted = [mix(feature, 30 + i) for i, feature in enumerate(features)]
         return _as_features(salted + [mix(word, 9) for word in behind])
@@ -527,7 +523,9 @@ class Spans:
     def _joint_features(self) -> Features:
         """Features of both ends of each span."""
         words, first, last = self.words, self.first_word, self.last_word
-        length = (last - first).astype(np.uint64)
+        token = np.cumsum(~words.joined)
+        length = (token[last] - token[first]).astype(np.uint64)
+        pieces = np.minimum(last - first, 4).astype(np.uint64) + mix(length, 3)
         shape = mix(words.shape, 1)[first] + mix(words.shape, 2)[last] + length
         starts, ends = self.starts, self.ends
         left = np.where(starts.affix > 0, starts.affix, words.gap[starts.word])
@@ -537,7 +535,7 @@ class Spans:
         at_start = (mix(left, 5) + mix(before, 1))[self.start_edge]
         at_end = (mix(right, 6) + mix(behind, 2))[self.end_edge]
         label = mix(words.label, 7)[first]
-        features = [at_start + shape, at_end + shape, shape, length, label + shape]
+        features = [at_start + shape, at_end + shape, shape, length, pieces, label + shape]
         return _as_features([mix(feature, 50 + i) for i, feature in enumerate(features)])
 
     def known_features(self, rows: Ints, known: Ints) -> Features:
