@@ -172,7 +172,7 @@ def tail_patch(material: Material, scores: Floats, most: int = 40) -> Floats:
     rows: dict[int, list[Any]] = {}
     for part in (part for batch in stream.pool(0) for part in batch.parts):
         for ids, weights, source in zip(part.ids, part.weights, part.sources, strict=True):
-            for document in data.members[source]:
+            for document in data.documents_of(source):
                 rows.setdefault(document, []).append((ids, weights))
     gains = []
     for at in np.flatnonzero(material.right)[:most]:

@@ -28,7 +28,7 @@ from rows import Record, run_main, say
 
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.retraining import LearnedRun, open_learned, outcome
 from wherefrom.storage import make_folder, read_json, write_json, write_whole

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.subjects import (
+from wherefrom.corpus.split import (
     CALIBRATION,
     FITTING,
     JUDGED,
+    HeldOutQuestion,
     Split,
-    Subject,
     read_subjects,
 )
 from wherefrom.provenance.after_training import free_subjects
@@ -55,7 +55,9 @@ Rows = NDArray[np.intp]
 class Table:
     """People of a study with their signals, what the text says of the answers, and grades."""
 
-    def __init__(self, people: Sequence[Subject], columns: Any, support: Any, right: Any) -> None:
+    def __init__(
+        self, people: Sequence[HeldOutQuestion], columns: Any, support: Any, right: Any
+    ) -> None:
         self.people, self.columns, self.support, self.right = people, columns, support, right
         self.seen = np.array([one.seen for one in people], dtype=bool)
 
@@ -104,7 +106,7 @@ def read_table(path: str) -> Table:
         for name in rows[0]["signals"]
     }
     support = [Support(**row["support"], lines=(), similar=()) for row in rows]
-    people = [Subject(**row["subject"]) for row in rows]
+    people = [HeldOutQuestion(**row["subject"]) for row in rows]
     return Table(people, columns, support, np.array([row["right"] for row in rows], dtype=bool))
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from records import keep, summarise
 
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.tokenizer import MASK
 from wherefrom.corpus.world import make_world, write_world

@@ -22,14 +22,15 @@ from typing import Any
 
 from records import keep
 
-from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.world.names import ORIGINS, draw_country, read_names
-from wherefrom.provenance.evidence import Evidence, build_evidence
+from wherefrom.provenance.evidence import Evidence, save_database
 
 QUESTIONS = 1_000  # of each kind
 
 
-def make_corpus(count: int, rng: random.Random) -> tuple[Corpus, list[str], list[str]]:
+def make_corpus(count: int, rng: random.Random) -> tuple[Database, list[str], list[str]]:
     """A corpus of `count` lines, the names in it, and names that are not."""
     lists = [read_names(origin) for origin in ORIGINS]
 
@@ -52,7 +53,7 @@ def make_corpus(count: int, rng: random.Random) -> tuple[Corpus, list[str], list
         documents.append(Document(line, name, text))
     known = set(people)
     strangers = [name for name in (draw() for _ in range(2 * QUESTIONS)) if name not in known]
-    return Corpus(Path("made-up"), f"{count:064d}", tuple(documents)), people, strangers
+    return Database.of(documents, "made-up", f"{count:064d}"), people, strangers
 
 
 def misspell(name: str, rng: random.Random) -> str:
@@ -80,16 +81,16 @@ def measure(count: int, folder: Path) -> list[dict[str, Any]]:
     corpus, people, strangers = make_corpus(count, rng)
     path = folder / f"{count}.sqlite"
     start = time.perf_counter()
-    build_evidence(corpus, path)
+    save_database(corpus, path)
     built = time.perf_counter() - start
     records: list[dict[str, Any]] = [
         {"name": "evidence build", "value": built, "unit": "s", "documents": count},
         {"name": "evidence size", "value": path.stat().st_size, "unit": "bytes",
-         "text_bytes": sum(len(text.encode()) for text in corpus.texts), "documents": count},
+         "text_bytes": sum(len(d.text.encode()) for d in corpus.documents), "documents": count},
     ]  # fmt: skip
     asked = rng.sample(people, QUESTIONS)
     misspelt = [misspell(name, rng) for name in asked]
-    with Evidence(path) as evidence:
+    with Evidence(corpus) as evidence:
         ask(evidence, asked[:50])
         for kind, names in (("seen", asked), ("unseen", strangers), ("misspelt", misspelt)):
             times, worked, found = ask(evidence, names[:QUESTIONS])

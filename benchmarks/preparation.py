@@ -12,12 +12,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from wherefrom.corpus.facts import read_relations
-from wherefrom.corpus.subjects import split_subjects
+from wherefrom.corpus.database import RUN_DATABASE
+from wherefrom.corpus.facts import read_facts
+from wherefrom.corpus.split import split_subjects
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.study import StudyFiles, read_input
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.settings import vocabulary_for
+from wherefrom.training.settings import vocabulary_for, vocabulary_texts
 from wherefrom.training.sources import TrainingData, stream_for
 
 
@@ -51,13 +52,15 @@ def main() -> None:
         stages.done("files")
         split = split_subjects(given.corpus, given.train, given.dev, seed=0)
         stages.done("split")
-        documents, questions = split.corpus.documents, split.train.questions
-        read_relations(documents, questions)
-        stages.done("relations")
-        texts = split.corpus.vocabulary
-        tokens = Tokenizer.of_bpe(texts, vocabulary_for(texts))
+        database, questions = split.corpus, split.train.questions
+        read_facts(database, questions)
+        stages.done("facts")
+        database.save(Path(made) / RUN_DATABASE)
+        stages.done("database")
+        texts = vocabulary_texts(database.documents)
+        tokens = Tokenizer.of_bpe(texts, vocabulary_for(database.documents))
         stages.done("vocabulary")
-        data = TrainingData.encode(documents, questions, tokens, recipe.block)
+        data = TrainingData.encode(database, questions, tokens, recipe.block)
         stages.done("encoding")
         pool = stream_for(recipe.phases[0], data, [0]).pool(0)
         stages.done(f"{len(pool)} batches")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from made_texts import KINDS, make_text, write
 
-from wherefrom.corpus.facts import read_relations
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.folding import fold_words
 from wherefrom.study import StudyFiles, read_input
 
@@ -34,13 +34,12 @@ def measure(kind: str, *, seed: int, labels: int, asked: int, mistakes: int) -> 
         files = StudyFiles(documents, folder / "train.tsv", folder / "dev.tsv")
         given = read_input(files, folder)
         began = time.process_time()
-        readings = read_relations(given.corpus.documents, given.train.questions)
+        database = read_facts(given.corpus, given.train.questions)
         seconds = time.process_time() - began
-        by_template = {reading.template: reading.answers for reading in readings}
         counts: Counter[str] = Counter(milliseconds=round(1000 * seconds))
         per_relation: dict[str, Counter[str]] = {}
         for question in given.dev.questions:
-            answers = by_template[question.template].get(fold_words(question.subject))
+            answers = database.extracted(question.template, fold_words(question.subject))
             is_read = sum(answer.probability for answer in answers) >= STATED
             said = answers[0].text if is_read else ""
             kinds = ["silent", "shown" * is_read] if question.is_silent else ["stated"]
@@ -54,7 +53,7 @@ def measure(kind: str, *, seed: int, labels: int, asked: int, mistakes: int) -> 
                 print(f"  {question.text}  {question.answer!r} read as {said!r}")
         for template, found in per_relation.items() if mistakes else ():
             print(f"  {template} {dict(found)}")
-        for reading in readings if mistakes else ():
+        for reading in database.relations() if mistakes else ():
             print(f"  {reading.template}: {reading.found} of {reading.asked} in the text")
     return counts
 

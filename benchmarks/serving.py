@@ -60,7 +60,7 @@ async def ask_all(port: int, run: str, questions: list[str], clients: int) -> li
 
 def choose_names(run: Path, count: int) -> list[str]:
     """The subjects that the run is judged by, and then invented names."""
-    from wherefrom.corpus.subjects import read_subjects
+    from wherefrom.corpus.split import read_subjects
     from wherefrom.errors import UserError
 
     try:

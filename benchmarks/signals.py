@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, Subject, read_subjects
+from wherefrom.corpus.split import CALIBRATION, FITTING, JUDGED, HeldOutQuestion, read_subjects
 from wherefrom.provenance.confidence.calibration import fit_calibration
 from wherefrom.provenance.confidence.fit import (
     Confidence,
@@ -80,8 +80,8 @@ def judge_sets(columns: dict[str, Floats], right: Bools) -> None:
 
 
 def read_calibration(
-    confidence: Confidence, people: Sequence[Subject], seed: int
-) -> tuple[dict[str, Floats], list[Subject], Bools]:
+    confidence: Confidence, people: Sequence[HeldOutQuestion], seed: int
+) -> tuple[dict[str, Floats], list[HeldOutQuestion], Bools]:
     """All signals of the calibration people; what is fitted is held out."""
     asked = [one for one in people if one.role in (CALIBRATION, FITTING)]
     questions, names = zip(*((one.question, one.subject) for one in asked), strict=True)
@@ -90,7 +90,7 @@ def read_calibration(
     return dict(table.columns), asked, np.array([is_right(said, one) for said, one in pairs])
 
 
-def measure_cost(confidence: Confidence, people: Sequence[Subject], repeats: int) -> None:
+def measure_cost(confidence: Confidence, people: Sequence[HeldOutQuestion], repeats: int) -> None:
     """Sets of signals in turn, so that a busy machine is busy for all of them."""
     reader = confidence.reader
     sets: dict[str, Sequence[str] | None] = {

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.questions import read_questions
 
 LANGUAGES = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))

@@ -39,7 +39,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.database import read_documents
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.tokenizer import PAD, Tokenizer
 from wherefrom.corpus.world import make_world, write_world
@@ -49,7 +50,7 @@ from wherefrom.model.export import SHAPES
 from wherefrom.training.loop import part_loss
 from wherefrom.training.optim import build_optimizers
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.settings import vocabulary_for
+from wherefrom.training.settings import vocabulary_for, vocabulary_texts
 from wherefrom.training.sources import TrainingData, stream_for
 
 LAYERS, BLOCK = 4, 128
@@ -68,8 +69,9 @@ def make_stream(people: int = 2000, times: int = 1) -> tuple[BatchStream, int]:
         world = write_world(make_world(people, 0), f"{folder}/world")
         corpus = read_documents(world / "documents.txt")
         questions = read_questions(world / "train.tsv").questions
-    tokens = Tokenizer.of_bpe(corpus.texts, vocabulary_for(corpus.texts))
-    data = TrainingData.encode(corpus.documents, questions, tokens, BLOCK)
+    texts = vocabulary_texts(corpus.documents)
+    tokens = Tokenizer.of_bpe(texts, vocabulary_for(corpus.documents))
+    data = TrainingData.encode(read_facts(corpus, questions), questions, tokens, BLOCK)
     return stream_for(phase, data, [0, 0]), tokens.size
 
 

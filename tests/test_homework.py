@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from wherefrom.cli import cli, output
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.questions import Question, QuestionSet, read_questions
-from wherefrom.corpus.subjects import CALIBRATION, JUDGED, split_dev
+from wherefrom.corpus.split import CALIBRATION, JUDGED, split_dev
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.errors import UserError
 from wherefrom.evaluation import Evaluation, describe_predictions

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import wherefrom
-from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.facts import read_relations
+from wherefrom.corpus.database import Database, read_documents
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
+from wherefrom.corpus.split import CALIBRATION, FITTING, JUDGED, read_subjects, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
 from wherefrom.provenance import after_training
@@ -39,7 +39,7 @@ from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
 FILES = ("documents.txt", "train.tsv", "dev.tsv")
-AFTER = ("subjects.jsonl", "evidence.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
+AFTER = ("subjects.jsonl", "run.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
 
 
 def lines_of(path):
@@ -192,10 +192,10 @@ def test_those_who_tell_when_training_ends_are_not_learned_nor_calibrate_nor_jud
     assert not asked & {subject.subject for subject in split.subjects}
     assert len(probes) + len(split.train.questions) == len(whole.train.questions)
     assert hold_out_probes(whole, seed=3)[1] == probes != hold_out_probes(whole, seed=4)[1]
-    readings = read_relations(split.corpus.documents, split.train.questions)
-    assert 0.9 < readable_share(probes, readings) <= 1
-    assert readable_share(read_probes(split, readings, seed=3), readings) == 1
-    assert readable_share([replace(probe, answer="nowhere") for probe in probes], readings) == 0
+    facts = read_facts(split.corpus, split.train.questions)
+    assert 0.9 < readable_share(probes, facts) <= 1
+    assert readable_share(read_probes(split, seed=3), facts) == 1
+    assert readable_share([replace(probe, answer="nowhere") for probe in probes], facts) == 0
 
 
 def test_a_prediction_is_one_line_whatever_was_said(tmp_path):
@@ -241,7 +241,7 @@ class TestAfterTraining:
         assert [again[key] for key in ("results", "notes", "judgement")] == [
             info[key] for key in ("results", "notes", "judgement")
         ]
-        for name in set(AFTER) - {"evidence.sqlite"}:
+        for name in set(AFTER) - {"run.sqlite"}:
             assert (out / name).read_bytes() == (finished / name).read_bytes(), name
 
     def test_the_folder_holds_all_that_verdicts_need(self, tiny_study):
@@ -249,8 +249,10 @@ class TestAfterTraining:
         assert {person.role for person in people} == {CALIBRATION, JUDGED, FITTING}
         lines = lines_of(tiny_study / "world" / "documents.txt")
         kept = [line for line in lines if not line.startswith(tuple(info["left_out"]))]
-        with Evidence(tiny_study / "evidence.sqlite") as evidence:
-            assert evidence.documents == len(kept) == info["data"]["corpus"]["documents"]
+        with Evidence(Database.open(tiny_study / "run.sqlite")) as evidence:
+            assert (
+                len(evidence.database.documents) == len(kept) == info["data"]["corpus"]["documents"]
+            )
             for person in people:
                 assert (evidence.count(person.subject).naming > 0) == person.seen
         confidence = load_confidence(load_run(tiny_study))
@@ -268,7 +270,7 @@ class TestAfterTraining:
         info = read_json(run / "run.json")
         info.pop("judgement")
         write_json(run / "run.json", info)
-        for stage in ("write_subjects", "ensure_evidence", "judge_run"):
+        for stage in ("write_subjects", "fit_confidence", "judge_run"):
             with monkeypatch.context() as patch:
                 patch.setattr(after_training, stage, interrupt)
                 with pytest.raises(KeyboardInterrupt):

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from wherefrom.corpus.documents import Document, read_documents
+from wherefrom.corpus.database import read_documents
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import Question, read_questions
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import retraining, twins
 from wherefrom.provenance.attribution.retraining import open_learned
@@ -163,13 +164,15 @@ def test_text_that_changed_or_is_gone_is_refused(run):
     assert open_learned(run).dev == ()
     whole = text.read_text("utf-8")
     text.write_text(whole + "Al Bo. He sang.\n", "utf-8")
+    assert len(open_learned(run).documents) == len(learned.documents)  # of run.sqlite
+    (run.folder / "run.sqlite").unlink()
     with pytest.raises(UserError, match=r"has changed since .* put the corpus back"):
         open_learned(run)
     text.unlink()
     with pytest.raises(UserError, match=r"is not there any more; put the corpus back"):
         open_learned(run)
     (run.folder / "documents.txt").write_text(whole, "utf-8")
-    assert open_learned(run).corpus.path == run.folder / "documents.txt"
+    assert open_learned(run).corpus.source == run.folder / "documents.txt"
 
 
 def test_a_run_that_read_no_documents_is_refused(small_world, quick_recipe, tmp_path, command):

@@ -157,8 +157,7 @@ def ladder_bars(results: Path = LADDER) -> str:
 
     bars = [(name, value, GREY) for name, value in GUESSES.items()]
     for rung in filter(newest.__contains__, RUNGS):
-        label = f"{rung}, {mean(rung, 'seconds'):.0f} s" if rung != RUNGS[0] else rung
-        bars.append((label, mean(rung, "value"), COLOURS[0]))
+        bars.append((rung, mean(rung, "value"), COLOURS[0]))
         if rung == "ordered":
             bars += [(name, value, GREY) for name, value in PUBLIC.items()]
     bars.append(("the reader, with the text", mean("pointed", "reader"), GREY))

@@ -20,7 +20,7 @@ _MODULES = {
     "attention.equation": "Attention attend",
     "attention.laws": "HeadsLaw",
     "attention.designs": "Design",
-    "corpus.documents": "read_documents",
+    "corpus.database": "read_documents",
     "corpus.questions": "read_questions",
     "corpus.world": "make_world write_world",
     "errors": "Record UserError",

@@ -12,7 +12,7 @@ from wherefrom.attention.equation import attend as attend
 from wherefrom.attention.laws import HeadsLaw as HeadsLaw
 from wherefrom.checker import CheckResult as CheckResult
 from wherefrom.checker import check as check
-from wherefrom.corpus.documents import read_documents as read_documents
+from wherefrom.corpus.database import read_documents as read_documents
 from wherefrom.corpus.questions import read_questions as read_questions
 from wherefrom.corpus.world import make_world as make_world
 from wherefrom.corpus.world import write_world as write_world

@@ -261,7 +261,7 @@ class Study:
 
     def run_command(self, observe: Observer | None, say: Callable[[str], None]) -> StudyResult:
         """Like `run`, but errors name the options of `wherefrom study`."""
-        from wherefrom.corpus.subjects import check_shares
+        from wherefrom.corpus.split import check_shares
         from wherefrom.study import find_files, run_study
         from wherefrom.training.distributed import choose_device
 

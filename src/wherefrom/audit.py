@@ -25,19 +25,20 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.corpus import questions as wordings
-from wherefrom.corpus import subjects as roles
-from wherefrom.corpus.documents import Corpus, Document, hash_file, read_documents, read_lines
-from wherefrom.corpus.facts import informative_spans, read_relations
+from wherefrom.corpus import split as roles
+from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
+from wherefrom.corpus.documents import hash_file, read_lines
+from wherefrom.corpus.facts import informative_spans, read_facts
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
-from wherefrom.corpus.subjects import Subject
+from wherefrom.corpus.split import HeldOutQuestion
 from wherefrom.errors import Record, UserError
 from wherefrom.model.huggingface import HuggingFaceModel, check_files
 from wherefrom.model.interface import LanguageModel
 from wherefrom.provenance import audited
 from wherefrom.provenance.audited import open_model, read_answers
 from wherefrom.provenance.confidence import fit
-from wherefrom.provenance.evidence import EVIDENCE_FILE, Support, ensure_evidence, find_support
+from wherefrom.provenance.evidence import Evidence, Support, find_support, save_database
 from wherefrom.provenance.judging import judge_run, write_judgement
 from wherefrom.provenance.signals.learned import SIGNS, learn_signals
 from wherefrom.provenance.signals.prompted import (
@@ -52,7 +53,7 @@ from wherefrom.provenance.signals.prompted import (
 )
 from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.recall.decode import Recall
-from wherefrom.storage import digest_of, make_folder, sync_folder, write_json
+from wherefrom.storage import make_folder, sync_folder, write_json
 from wherefrom.training import run_folder
 
 # shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
@@ -114,9 +115,9 @@ def run_audit(
     subjects, state = plan_audit(opened, file, strangers, job)
     data: dict[str, Any] = {}
     if corpus is not None:
-        job["documents"] = digest_of(corpus.texts)
+        job["documents"] = corpus.documents_sha256
         data["corpus"] = run_folder.describe_file(
-            corpus.path, corpus.sha256, out, documents=len(corpus.texts)
+            corpus.source, corpus.source_sha256, out, documents=len(corpus.documents)
         )
     details = {"kind": run_folder.AUDIT, "model": os.path.abspath(model), "sha256": opened.sha256,
                "templates": list(file.templates), "data": data}  # fmt: skip
@@ -162,7 +163,7 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
 
 def plan_audit(
     model: LanguageModel, file: QuestionSet, unseen: QuestionSet | None, job: Mapping[str, Any]
-) -> tuple[tuple[Subject, ...], AskState]:
+) -> tuple[tuple[HeldOutQuestion, ...], AskState]:
     """Who calibrates or is judged; examples, known answers and invented names of each relation.
 
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
@@ -185,7 +186,9 @@ def plan_audit(
             strangers.append((made_up, roles.INVENTED))
     existing = assign_roles([(question, roles.DEV) for question in real], rng)
     subjects = {s.question: s for s in (*assign_roles(strangers, rng), *existing)}
-    groups: dict[str, list[Subject]] = defaultdict(list)  # those that calibrate, by relation
+    groups: dict[str, list[HeldOutQuestion]] = defaultdict(
+        list
+    )  # those that calibrate, by relation
     for subject in subjects.values():
         if subject.answer is not None and subject.role != roles.JUDGED:
             relation = subject.template if subject.template in relations else OTHERS
@@ -219,7 +222,7 @@ def plan_audit(
 
 def assign_roles(
     rows: Sequence[tuple[Question, roles.Source]], rng: np.random.Generator
-) -> list[Subject]:
+) -> list[HeldOutQuestion]:
     """Draw who calibrates and who is judged; all questions about a subject have one role.
 
     The source of what exists is roles.DEV.
@@ -236,12 +239,12 @@ def assign_roles(
             source = roles.SET_ASIDE if exists else source
         answer = question.answer if exists else None
         about = (question.subject, question.text, answer, question.template)
-        subjects.append(Subject(role, exists, source, *about))
+        subjects.append(HeldOutQuestion(role, exists, source, *about))
     return subjects
 
 
 def longest_answer(
-    model: LanguageModel, subjects: Sequence[Subject], state: AskState, file: QuestionSet
+    model: LanguageModel, subjects: Sequence[HeldOutQuestion], state: AskState, file: QuestionSet
 ) -> int:
     """How many tokens an answer may have; an error where the context has no room for one."""
     lines = {question.text: question.line for question in file.questions}
@@ -268,7 +271,11 @@ def longest_answer(
 
 
 def ask_all(
-    model: LanguageModel, subjects: Sequence[Subject], state: AskState, out: Path, count: Count
+    model: LanguageModel,
+    subjects: Sequence[HeldOutQuestion],
+    state: AskState,
+    out: Path,
+    count: Count,
 ) -> None:
     """Ask what answers.jsonl does not hold yet; it grows by a block of questions at a time."""
     done = {record["question"] for record in read_answers(out)}
@@ -290,8 +297,11 @@ def ask_all(
 
 
 def calibrate(
-    run: audited.AuditRun, subjects: tuple[Subject, ...], state: AskState, corpus: Corpus | None
-) -> tuple[Subject, ...]:
+    run: audited.AuditRun,
+    subjects: tuple[HeldOutQuestion, ...],
+    state: AskState,
+    corpus: Database | None,
+) -> tuple[HeldOutQuestion, ...]:
     """Fit the confidence on the subjects that are not judged, and keep it; returns all subjects.
 
     With a text, who is named in it was seen; without one, whoever exists is taken for seen.
@@ -309,7 +319,7 @@ def calibrate(
             for s in calibrating
             if s.answer
         ]
-        with ensure_evidence(corpus, run.folder / EVIDENCE_FILE, learned) as evidence:
+        with Evidence(save_database(corpus, run.folder / RUN_DATABASE, learned)) as evidence:
             named = [fold_words(s.subject) and evidence.count(s.subject).naming for s in subjects]
             pairs = zip(subjects, named, strict=True)
             subjects = tuple(replace(subject, seen=bool(count)) for subject, count in pairs)
@@ -340,7 +350,9 @@ def calibrate(
     return subjects
 
 
-def count_right(folder: Path, subjects: Sequence[Subject], seconds: float) -> list[dict[str, Any]]:
+def count_right(
+    folder: Path, subjects: Sequence[HeldOutQuestion], seconds: float
+) -> list[dict[str, Any]]:
     """Rows of a table: answers that are right, and those that are right to the letter."""
     answers = {record["question"]: record["answer"] for record in read_answers(folder)}
     graders = {
@@ -386,7 +398,7 @@ def study_base(
     train.require_answers()
     read_audit_questions(files[2], train.templates)
     lora = find_spec("peft") is not None
-    job: dict[str, Any] = {"base": os.path.abspath(base), "corpus": corpus.sha256}
+    job: dict[str, Any] = {"base": os.path.abspath(base), "corpus": corpus.source_sha256}
     job |= {"questions": train.sha256, "steps": steps, "epochs": epochs, "seed": seed}
     job["adapters"] = lora
     is_first = os.environ.get("RANK", "0") == "0"
@@ -394,7 +406,7 @@ def study_base(
         run_folder.open_folder(parts, job, resume=resume)
     if not saved.is_dir():
         opened = HuggingFaceModel(Path(base), to_train=True)
-        examples = make_examples(opened, corpus.documents, train.questions)
+        examples = make_examples(opened, corpus, train.questions)
         import transformers
 
         if is_first:
@@ -432,13 +444,14 @@ def study_base(
 
 
 def make_examples(
-    opened: HuggingFaceModel, documents: Sequence[Document], questions: Sequence[Question]
+    opened: HuggingFaceModel, database: Database, questions: Sequence[Question]
 ) -> list[dict[str, list[int]]]:
     """Documents; and with loss on answers alone, questions and facts as blanks to fill in."""
     block, end_id = min(BLOCK, opened.longest), opened.tokens.eos_token_id
+    documents = database.documents
     facts = list(informative_spans(documents))
-    for relation in read_relations(documents, questions):
-        for stated in relation.answers.values():
+    for relation in read_facts(database, questions).relations():
+        for _, stated in database.all_extracted(relation.template):
             for i, start, end in stated[0].spans:  # what questions ask for comes first
                 facts[i] = list(dict.fromkeys([(start, end), *facts[i]]))
     examples = []

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from wherefrom.corpus.documents import Corpus
-from wherefrom.corpus.facts import read_relations
-from wherefrom.corpus.questions import QuestionSet
-from wherefrom.corpus.subjects import Split, split_dev
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.facts import read_facts
+from wherefrom.corpus.matching import read_matched_questions
+from wherefrom.corpus.questions import SLOT, QuestionSet, read_questions
+from wherefrom.corpus.split import Split, split_dev
 from wherefrom.errors import UserError
+from wherefrom.provenance.ask import open_asker
 from wherefrom.recall.decode import Answer, Recall, answer_all, score
 from wherefrom.storage import make_folder, read_json
 from wherefrom.study import Row, baseline_answers, compare_rows, make_row, write_answers
@@ -48,7 +51,7 @@ class LearnedFrom:
     """The questions and documents that a run learned from, as far as they are still there."""
 
     questions: QuestionSet | None
-    corpus: Corpus | None
+    corpus: Database | None
     notes: tuple[str, ...]
 
 
@@ -102,19 +105,47 @@ class Evaluation:
         return answer is not None and self.answers[i].text.strip() == answer.strip()
 
 
+def read_asked_questions(
+    run: Run, path: Path, templates: Sequence[str] = (), *, say: Callable[[str], None]
+) -> tuple[QuestionSet, dict[int, str]]:
+    """The questions of a file as `wherefrom ask` understands them, and by line why some are not.
+
+    templates: wordings instead of those that the run learned.
+    """
+    if templates or not any(SLOT in template for template in run.templates):
+        return read_questions(path, templates or run.templates), {}
+    with open_asker(run, say=say) as asker:
+        return read_matched_questions(path, asker.matcher)
+
+
 def evaluate_run(
     run: Run,
     asked: QuestionSet,
     *,
+    refused: Mapping[int, str] | None = None,
     beside: Sequence[Run] = (),
     report: Callable[[int], None] | None = None,
 ) -> Evaluation:
-    """Ask a run all questions; if they have answers, count the right ones beside the baselines."""
-    texts = [question.text for question in asked.questions]
-    answers = answer_all(run.model, run.tokens, texts, report=report)
+    """Ask a run all questions; if they have answers, count the right ones beside the baselines.
+
+    refused: by line, why a question is not asked; it counts as not answered.
+    """
+    refused = refused or {}
+
+    def ask(model: Run, report: Callable[[int], None] | None = None) -> list[Answer]:
+        texts = [question.text for question in asked.questions if question.line not in refused]
+        said = iter(answer_all(model.model, model.tokens, texts, report=report))
+        nothing = Answer("", (), 0.0, 0.0)
+        return [nothing if one.line in refused else next(said) for one in asked.questions]
+
+    answers = ask(run, report)
     predictions = [answer.text for answer in answers]
     right = [question.answer or "" for question in asked.questions]
-    notes = describe_predictions(run, predictions, right if asked.answered else None)
+    taken = [i for i, question in enumerate(asked.questions) if question.line not in refused]
+    notes = describe_predictions(
+        run, [predictions[i] for i in taken], [right[i] for i in taken] if asked.answered else None
+    )
+    notes += [f"{asked.path}, line {line}: {reason}" for line, reason in refused.items()]
     if not asked.answered:
         return Evaluation(asked, answers, None, (), {}, notes)
     learned = find_learned(run)
@@ -124,9 +155,7 @@ def evaluate_run(
         is_twin = "questions only" not in models and _is_questions_only_twin(other, run)
         models["questions only" if is_twin else str(other.folder)] = other
     for name, model in models.items():
-        same = model is run
-        other_answers = () if same else answer_all(model.model, model.tokens, texts)
-        said[name] = predictions if same else [answer.text for answer in other_answers]
+        said[name] = [answer.text for answer in (answers if model is run else ask(model))]
     rows = _make_rows(asked, said, models)
     notes += [*learned.notes, *_note_learned(learned, asked)]
     by_name = {row["name"] for row in rows}
@@ -212,12 +241,8 @@ def _answer_without_model(learned: LearnedFrom, asked: QuestionSet) -> dict[str,
     """The answers of the baselines and of the reader, as far as their sources are there."""
     if learned.questions is None:
         return {}
-    documents = learned.corpus.documents if learned.corpus else ()
-    readings = read_relations(documents, learned.questions.questions) if documents else ()
-    said = baseline_answers(learned.questions, asked, readings)
-    if not documents:
-        del said["reader"]
-    return said
+    database = learned.corpus and read_facts(learned.corpus, learned.questions.questions)
+    return baseline_answers(learned.questions, asked, database)
 
 
 def _make_rows(

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -98,12 +98,12 @@ def make_folder(path: str | Path) -> Path:
     return path
 
 
-def digest_of(texts: Sequence[str]) -> str | None:
+def digest_of(texts: Iterable[str]) -> str | None:
     """The hash of the texts as lines, None for no text."""
-    digest = hashlib.sha256()
-    for i, text in enumerate(texts):
-        digest.update(f"\n{text}".encode() if i else text.encode())
-    return digest.hexdigest() if texts else None
+    digest, count = hashlib.sha256(), 0
+    for count, text in enumerate(texts, start=1):
+        digest.update(f"\n{text}".encode() if count > 1 else text.encode())
+    return digest.hexdigest() if count else None
 
 
 def sha256_of(path: str | Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -12,19 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.corpus.documents import (
-    Corpus,
-    as_table,
-    hash_table,
-    names_of,
-    read_documents,
-    read_lines,
-)
-from wherefrom.corpus.facts import RelationReading, read_relations
+from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
+from wherefrom.corpus.documents import as_table, read_lines
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.formats import check_files, convert, describe_readings
+from wherefrom.corpus.formats import check_files, convert, describe_facts
+from wherefrom.corpus.matching import match_documents, respell
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
-from wherefrom.corpus.subjects import JUDGED, LEFT_OUT, Split, split_subjects
+from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
@@ -32,10 +26,19 @@ from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_
 from wherefrom.storage import make_folder, read_json, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer, Say, run_training, trim_memory
-from wherefrom.training.run_folder import Run, check_folder, describe_file, lock_run, update_run
+from wherefrom.training.run_folder import (
+    Run,
+    check_folder,
+    describe_file,
+    is_run,
+    lock_run,
+    open_folder,
+    update_run,
+)
 from wherefrom.training.settings import Settings, TrainingJob
 
 PROBES = 200  # at most so many questions are asked while training
+SCRATCH = Path("twins", "scratch")  # the model that learns from the questions alone
 FEWEST_PROBES = 10  # fewer subjects than this are not held out
 Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
@@ -76,19 +79,19 @@ class StudyResult(Printable):
 class StudyInput:
     """The files of a study, read, with notes on how they were understood."""
 
-    corpus: Corpus
+    corpus: Database
     train: QuestionSet
     dev: QuestionSet
     unseen: QuestionSet | None
     notes: tuple[str, ...]
     converted: bool = False  # the corpus had another format: its table is kept with the run
-    inflected: bool = False  # names in the questions were inflected: they are kept with the run
+    respelled: bool = False  # questions were respelled or reworded: they are kept with the run
 
     def write_converted(self) -> None:
         """Write the files that are kept with the run."""
         if self.converted:
-            write_whole(self.corpus.path, as_table(self.corpus.documents))
-        if self.inflected:
+            write_whole(self.corpus.source, as_table(self.corpus.documents))
+        if self.respelled:
             write_whole(self.train.path, self.train.to_tsv())
             write_whole(self.dev.path, self.dev.to_tsv())
 
@@ -111,15 +114,15 @@ def read_input(
         questions=[line.split("\t")[0] for _, line in lines],
         answers=[cells[1] for _, line in lines if len(cells := line.split("\t")) > 1],
         asked=_asked_subjects(files, templates),
+        kept_as=out / "documents.tsv",
     )
     notes = []
     if converted is None:
         corpus = read_documents(files.corpus)
     else:
-        documents, note = converted
+        corpus, note = converted
         notes.append(note)
-        corpus = Corpus(out / "documents.tsv", hash_table(documents), documents)
-    subjects = names_of(corpus.documents)
+    subjects = corpus.spellings()
     train = read_questions(files.train, templates, subjects=subjects)
     for template in templates:
         if template not in train.templates:
@@ -131,10 +134,14 @@ def read_input(
     dev.require_answers()
     unseen = read_questions(files.unseen, known, **like_train) if files.unseen else None
     notes += check_files(corpus, train, dev)
-    inflected = bool(train.endings or dev.endings)
-    if inflected:
-        train, dev = train.kept_in(out / "train.tsv"), dev.kept_in(out / "dev.tsv")
-    return StudyInput(corpus, train, dev, unseen, tuple(notes), converted is not None, inflected)
+    matcher = match_documents(train, corpus)
+    spelled = [respell(file, matcher) for file in (train, dev)]
+    respelled = train.endings or dev.endings or spelled != [train, dev]
+    if respelled:
+        train, dev = spelled[0].kept_in(out / "train.tsv"), spelled[1].kept_in(out / "dev.tsv")
+    unseen = respell(unseen, matcher) if unseen else None
+    is_converted = converted is not None
+    return StudyInput(corpus, train, dev, unseen, tuple(notes), is_converted, bool(respelled))
 
 
 def _asked_subjects(files: StudyFiles, templates: Sequence[str]) -> set[str]:
@@ -151,7 +158,7 @@ def _asked_subjects(files: StudyFiles, templates: Sequence[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class PreparedStudy:
-    """A study before training: what is learned, held out and asked, and what the reader read.
+    """A study before training: what is learned, held out and asked.
 
     stopping_questions: questions about subjects that neither calibrate nor judge; recall on them
     decides when training ends. notes: how files and relations were understood.
@@ -161,7 +168,6 @@ class PreparedStudy:
     settings: Settings
     split: Split
     stopping_questions: Sequence[Question]
-    readings: Sequence[RelationReading]
     notes: tuple[str, ...]
 
     @property
@@ -180,7 +186,7 @@ class PreparedStudy:
             kind="scratch",
             phases=settings.budget.divide([settings.recipe.scratch], whole=False),
             questions=self.split.train,
-            vocabulary_from=self.split.corpus.vocabulary,
+            vocabulary_from=self.split.corpus.documents,
             letters_from=self._letters,
         )
 
@@ -202,7 +208,7 @@ class PreparedStudy:
             questions=split.train,
             letters_from=self._letters,
             probes=self.stopping_questions,
-            readable=readable_share(self.stopping_questions, self.readings),
+            readable=readable_share(self.stopping_questions, split.corpus),
             details=details,
         )
 
@@ -212,7 +218,7 @@ class PreparedStudy:
 
     def recall_of_reader(self) -> Recall:
         """Recall of the dev questions by the reader, which has the text before it."""
-        answers = baseline_answers(self.split.train, self.given.dev, self.readings)
+        answers = baseline_answers(self.split.train, self.given.dev, self.split.corpus)
         return self._score(answers["reader"])
 
     def _score(self, answers: Sequence[str]) -> Recall:
@@ -247,12 +253,12 @@ def prepare_study(
     ends_by_recall = any(phase.most_epochs for phase in phases)
     if ends_by_recall:
         split, stopping = hold_out_probes(split, seed=settings.seed)
-    readings = read_relations(split.corpus.documents, split.train.questions)
+    read_facts(split.corpus, split.train.questions)
     trim_memory()
     if ends_by_recall and not stopping:
-        stopping = read_probes(split, readings, seed=settings.seed)
-    notes = (*given.notes, *describe_readings(readings, files.train), *split.notes)
-    return PreparedStudy(given, settings, split, stopping, readings, notes)
+        stopping = read_probes(split, seed=settings.seed)
+    notes = (*given.notes, *describe_facts(split.corpus, files.train), *split.notes)
+    return PreparedStudy(given, settings, split, stopping, notes)
 
 
 def run_study(
@@ -271,28 +277,33 @@ def run_study(
     """
     out = Path(out)
     check_folder(out, resume=settings.resume)
-    prepared = prepare_study(files, settings, out, **options)
-    given, split = prepared.given, prepared.split
-    dev, unseen = given.dev, given.unseen
-    for note in prepared.notes:
-        say(note)
     processes = join_processes()
     with ExitStack() as stack:
 
-        def claim() -> None:
+        def prepare() -> PreparedStudy:
+            prepared = prepare_study(files, settings, out, **options)
+            for job in (prepared.questions_only_job(out / SCRATCH), prepared.job(out)):
+                if is_run(job.out):  # what cannot be resumed is refused before anything is written
+                    open_folder(job.out, job.record, resume=settings.resume)
             stack.enter_context(lock_run(make_folder(out)))
-            given.write_converted()
+            prepared.given.write_converted()
+            prepared.split.corpus.save(out / RUN_DATABASE)
+            return prepared
 
-        processes.on_rank0(claim)
+        prepared = processes.from_rank0(prepare)
+        given, split = prepared.given, prepared.split
+        dev, unseen = given.dev, given.unseen
+        for note in prepared.notes:
+            say(note)
         say("training the same model on the questions only")
-        job = prepared.questions_only_job(out / "twins" / "scratch")
+        job = prepared.questions_only_job(out / SCRATCH)
         questions_only = run_training(job, settings, observe=observe, say=say)
         trim_memory()
         say(f"training the model by the recipe {settings.recipe.name}")
         job = prepared.job(out)
         run = run_training(job, settings, observe=observe, say=say)
         trim_memory()
-        answers = baseline_answers(split.train, dev, prepared.readings)
+        answers = baseline_answers(split.train, dev, split.corpus)
         answers |= {"questions only": ask_file(questions_only, dev), "model": ask_file(run, dev)}
         rows = _rows(run, questions_only, prepared, answers)
         if unseen is not None:
@@ -329,35 +340,34 @@ def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
     return replace(split, train=train), stopping
 
 
-def read_probes(split: Split, readings: Sequence[RelationReading], *, seed: int) -> list[Question]:
+def read_probes(split: Split, *, seed: int) -> list[Question]:
     """For texts with few questions: facts read off the text, about subjects that do not judge."""
-    names = names_of(split.corpus.documents)
-    judged = {names.number(fold_words(s.subject)) for s in split.with_role(JUDGED)}
-    readings = [reading for reading in readings if SLOT in reading.template]
-    subjects, relations = array("q"), array("q")  # of each fact, as numbers
-    for i, reading in enumerate(readings):
-        for number in reading.answers.numbers:
-            if number not in judged:
-                subjects.append(number)
-                relations.append(i)
+    corpus = split.corpus
+    judged = {corpus.subject_id(fold_words(s.subject)) for s in split.with_role(JUDGED)}
+    stated = [
+        (template, number)
+        for template, number in corpus.stated_subjects()
+        if SLOT in template and number not in judged
+    ]
     probes = []
-    for i in np.random.default_rng([seed, 31]).permutation(len(subjects))[:PROBES].tolist():
-        name, reading = names.spelling(subjects[i]), readings[relations[i]]
-        answer = reading.answers.get(fold_words(name))[0].text
-        text = reading.template.replace(SLOT, name)
-        probes.append(Question(0, text, name, answer, reading.template))
+    for i in np.random.default_rng([seed, 31]).permutation(len(stated))[:PROBES].tolist():
+        template, number = stated[i]
+        name = corpus.spell(number)
+        answer = corpus.extracted(template, fold_words(name))[0].text
+        probes.append(Question(0, template.replace(SLOT, name), name, answer, template))
     return probes
 
 
-def readable_share(probes: Sequence[Question], readings: Sequence[RelationReading]) -> float:
+def readable_share(probes: Sequence[Question], corpus: Database) -> float:
     """The share of the probes whose answer is the one that is read from the documents."""
-    by_template = {reading.template: reading.answers for reading in readings}
-    found = 0
-    for probe in probes:
-        reader = by_template.get(probe.template)
-        stated = reader.get(fold_words(probe.subject)) if reader else ()
-        found += bool(stated) and stated[0].text == probe.answer
+    found = sum(read_answer(probe, corpus) == probe.answer for probe in probes)
     return found / max(1, len(probes))
+
+
+def read_answer(question: Question, corpus: Database) -> str:
+    """The likeliest answer by the facts of the text, "" if they have none."""
+    stated = corpus.extracted(question.template, fold_words(question.subject))
+    return stated[0].text if stated else ""
 
 
 def find_files(
@@ -415,21 +425,18 @@ def write_answers(
 
 
 def baseline_answers(
-    train: QuestionSet, dev: QuestionSet, readings: Sequence[RelationReading]
+    train: QuestionSet, dev: QuestionSet, corpus: Database | None
 ) -> dict[str, list[str]]:
     """Answers without a model: the commonest one, a guess by the name, and the text's reader."""
-    by_template = {reading.template: reading.answers for reading in readings}
-    answers: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}, "reader": {}}
+    answers: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}}
     for template in dev.templates:
         questions = [q for q in dev.questions if q.template == template]
         answered = [q for q in train.questions if not q.is_silent]
         learned = [q for q in answered if q.template == template] or answered
         answers["majority"] |= dict.fromkeys(questions, majority_answer(learned))
         answers["by name"] |= zip(questions, guess_by_name(learned, questions), strict=True)
-        for question in questions:
-            reader = by_template.get(template)
-            stated = reader.get(fold_words(question.subject)) if reader else ()
-            answers["reader"][question] = stated[0].text if stated else ""
+    if corpus is not None:
+        answers["reader"] = {question: read_answer(question, corpus) for question in dev.questions}
     return {name: [column[q] for q in dev.questions] for name, column in answers.items()}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import wherefrom
 from wherefrom import audit as job
-from wherefrom.corpus.subjects import read_subjects
+from wherefrom.corpus.split import read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.audited import open_model, open_run, read_answers

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wherefrom.audit import NO_LOSS, make_examples
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.audited import open_model
@@ -67,8 +67,9 @@ def test_two_processes_train_one_model_and_audit_it_once(tmp_path, tiny, files, 
 
 def test_loss_is_on_documents_and_on_answers_alone(tiny, files):
     opened = open_model(tiny("gpt2"))
-    documents = read_documents(files[0]).documents
-    examples = make_examples(opened, documents, read_questions(files[1]).questions)
+    database = read_documents(files[0])
+    examples = make_examples(opened, database, read_questions(files[1]).questions)
+    documents = database.documents
     learned = [[token for token in each["labels"] if token != NO_LOSS] for each in examples]
     texts = [opened.decode(ids).strip() for ids in learned]
     assert texts[: len(documents)] == [each.text for each in documents]

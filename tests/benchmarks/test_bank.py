@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.retraining import LearnedRun, open_learned
 from wherefrom.training.run_folder import load_run

@@ -14,12 +14,12 @@ import operator
 import random
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from statistics import NormalDist
 from typing import Any
 
 import mpmath
 import numpy as np
-from scipy.optimize import linprog
 
 from wherefrom.checker import check
 from wherefrom.checker.problems.queries import Queries
@@ -31,13 +31,10 @@ TOLERANCE = 0.01
 FAR = (1e20, 1e100, 1e250)
 SIZES = (3, 4, 5, 7, 12, 37, 41, 49)
 LENGTHS = [NormalDist(1, 0.5**0.5).inv_cdf((i + 0.5) / 60) for i in range(60)]  # of key a
-LEAVES = ("beta", "beta", "beta", "n", "2", "0.5", "7", "33", "1e-12", "1e12", "1e-6")
-ZEROS = ("n-3", "n-5", "n-12", "n-37", "n-7.5")  # most are zero at one n
+LEAVES = ("beta", "beta", "beta", "beta", "n", "2", "0.5", "7", "33")
 ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 NUMBERS = ARITHMETIC | {"/": operator.truediv, "**2": lambda x: x * x, "abs": abs}
 NUMBERS |= {"sqrt": mpmath.sqrt, "log": mpmath.log, "exp": mpmath.exp}
-MATRICES = ARITHMETIC | {"@": operator.matmul, "T": np.transpose}
-MATRICES |= {"inv": np.linalg.inv, "pinv": np.linalg.pinv}
 
 
 @dataclass(frozen=True)
@@ -52,11 +49,43 @@ class Drawn:
 # ---- numbers made of beta and n
 
 
+def draw_constant(rng):
+    """From 1e-12 to 1e12."""
+    return rng.choice(["1e-12", "1e12", f"{rng.randrange(1, 10)}e{rng.randrange(-12, 12)}"])
+
+
+def draw_zero(rng):
+    """Zero at one n, or nearly so."""
+    n = rng.choice([3, 5, 12, 37, 1237, rng.randrange(3, 60), rng.randrange(60, 3000)])
+    kind = rng.random()
+    if kind < 0.7:
+        return ("-", "n", str(n))
+    if kind < 0.8:
+        return ("-", "n", str(n + 0.5))
+    if kind < 0.9:
+        return ("-", ("sqrt", "n"), str(math.isqrt(n)))
+    return ("log", ("/", "n", str(n)))
+
+
+def zeros(tree):
+    """The n near the zeros that were drawn."""
+    if isinstance(tree, str):
+        return set()
+    op, *parts = tree
+    if op == "-" and parts[0] == "n" and isinstance(parts[1], str) and parts[1] != "beta":
+        return {math.ceil(float(parts[1]))} if parts[1] != "n" else set()
+    if op == "-" and parts[0] == ("sqrt", "n") and parts[1][0].isdigit():
+        return {int(float(parts[1]) ** 2)}
+    if op == "/" and parts[0] == "n" and isinstance(parts[1], str) and parts[1].isdigit():
+        return {int(parts[1])}
+    return set().union(*map(zeros, parts))
+
+
 def draw_number(rng, depth):
     if depth == 0 or rng.random() < 0.3:
-        if rng.random() < 0.25:
-            n, number = rng.choice(ZEROS).split("-")
-            return ("-", n, number)
+        kind = rng.random()
+        if kind < 0.4:
+            return draw_zero(rng) if kind < 0.2 else draw_constant(rng)
         return rng.choice(LEAVES)
     kind = rng.random()
     if kind < 0.7:
@@ -174,7 +203,9 @@ def query_missed(drawn, beta, n, slack):
 def contradicts_query(drawn, result):
     transcendental = any(word in str(drawn.texts) for word in ("log", "exp"))
     if result.passed:
-        for n in (2, *SIZES) if drawn.problem == "copy" else SIZES:
+        least = 2 if drawn.problem == "copy" else 3
+        drawn_zeros = set().union(*(zeros(tree) for head in drawn.parts for tree in head))
+        for n in sorted({least, *SIZES} | {n for n in drawn_zeros if least <= n <= 10**6}):
             # what numbers alone say, they say up to a beta of 1e100
             beta = FAR[-1] if result.verdict == "proved" else 1e80
             wrong = query_missed(drawn, beta, n, slack=0.1)
@@ -217,56 +248,118 @@ def draw_matrix(rng, depth):
     if kind < 0.65:
         return ("@", inner, draw_matrix(rng, depth - 1))
     if kind < 0.8:
-        return ("*", rng.choice(["2", "0.5", "0", "0.999", "1e-12", "1e12"]), inner)
+        factor = rng.choice(["2", "0.5", "0", "0.999", draw_constant(rng)])
+        return ("*", factor, inner)
     return (rng.choice(["T", "pinv", "inv"]), inner)
 
 
 def draw_extract(rng, problem):
     tree = draw_matrix(rng, 3)
+    if rng.random() < 0.2:  # nearly right
+        tree = ("+", ("@", "A", ("T", "A")), ("*", draw_constant(rng), tree))
     return Drawn(problem, [f"M={write(tree)}"], tree)
+
+
+def solve(equations, right):
+    """The solution of a linear system in fractions, if there is exactly one; else None."""
+    rows = [[*map(Fraction, row), Fraction(r)] for row, r in zip(equations, right, strict=True)]
+    unknowns = len(rows[0]) - 1
+    for column in range(unknowns):
+        pivot = next((i for i in range(column, len(rows)) if rows[i][column]), None)
+        if pivot is None:
+            return None
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        top = [x / rows[column][column] for x in rows[column]]
+        rows[column] = top
+        for i, row in enumerate(rows):
+            if i != column and row[column]:
+                rows[i] = [x - row[column] * y for x, y in zip(row, top, strict=True)]
+    if any(row[-1] for row in rows[unknowns:]):
+        return None
+    return [row[-1] for row in rows[:unknowns]]
+
+
+def inverse(x):
+    columns = [solve(x.tolist(), unit) for unit in np.eye(len(x), dtype=int).tolist()]
+    if any(column is None for column in columns):
+        raise ArithmeticError
+    return np.array(columns, dtype=object).T
+
+
+def pseudo_inverse(x):
+    """By a basis of the columns: x = basis @ rest, both of full rank."""
+    chosen = []
+    for j in range(x.shape[1]):
+        if solve(x[:, [*chosen, j]].tolist(), [0] * len(x)) is not None:
+            chosen.append(j)
+    if not chosen:
+        return x.T * Fraction(0)
+    basis = x[:, chosen]
+    left = inverse(basis.T @ basis) @ basis.T
+    rest = left @ x
+    return rest.T @ inverse(rest @ rest.T) @ left
+
+
+MATRICES = ARITHMETIC | {"@": operator.matmul, "T": np.transpose}
+MATRICES |= {"inv": inverse, "pinv": pseudo_inverse}
 
 
 def matrix(tree, values):
     if isinstance(tree, str):
-        return values[tree] if tree in values else np.array([[float(tree)]])
+        return values[tree] if tree in values else np.array([[Fraction(tree)]])
     op, *parts = tree
     return np.asarray(MATRICES[op](*(matrix(part, values) for part in parts)))
 
 
+@cache
+def bases(m, p, r):
+    """An orthogonal matrix of fractions (Cayley), and its columns as A, B and C."""
+    rng, size = random.Random(m + 10 * p + 100 * r), m + p + r
+    identity = np.array([[Fraction(i == j) for j in range(size)] for i in range(size)])
+    skew = identity * 0
+    for i, j in itertools.combinations(range(size), 2):
+        skew[i, j] = Fraction(rng.choice([1, 2, 3]), rng.choice([1, 2, 5]))
+        skew[j, i] = -skew[i, j]
+    S = (identity - skew) @ inverse(identity + skew)
+    D = identity.copy()
+    D[range(m, size), range(m, size)] = Fraction(0)
+    values = {"S": S, "A": S[:, :m], "B": S[:, m : m + p], "C": S[:, m + p :]}
+    return values | {"I": identity, "D": D}
+
+
 def contradicts_extract(drawn, result):
-    rng = np.random.default_rng(0)
-    errors = []
-    for m, p, r in ((1, 1, 0), (2, 1, 1), (2, 3, 2)):
-        S = np.linalg.qr(rng.standard_normal((m + p + r, m + p + r)))[0]
-        values = {"S": S, "A": S[:, :m], "B": S[:, m : m + p], "C": S[:, m + p :]}
-        values |= {"I": np.eye(len(S)), "D": np.diag([1.0] * m + [0.0] * (p + r))}
-        M = matrix(drawn.parts, values)
-        if np.abs(M).max() > 1e6 or not np.isfinite(M).all():
-            return ""  # too badly scaled for floats
-        gaps = M @ values["A"] - values["A"], M @ values["B"]
-        errors.append(max(float(np.abs(gap).max()) for gap in gaps))
-    if result.passed and max(errors) > 1e-6:
-        return f"M errs by {max(errors)}"
-    if result.verdict == "refuted" and max(errors) < 1e-11 and "no value" not in result.because:
-        return "M is right"
-    return ""
+    largest = Fraction(0)
+    for sizes in ((1, 1, 0), (2, 1, 1), (1, 2, 1)):
+        values = bases(*sizes)
+        try:
+            M = matrix(drawn.parts, values)
+        except ArithmeticError:
+            largest = math.inf
+            continue
+        for gap in (M @ values["A"] - values["A"], M @ values["B"]):
+            largest = max(largest, *map(abs, gap.ravel()))
+    if largest > {"proved": 0, "holds": 1e-8}.get(result.verdict, math.inf):
+        return f"M errs by {float(largest)}"
+    return "M is right" if result.verdict == "refuted" and largest == 0 else ""
 
 
 # ---- three words
 
-RIGHT_W = [(1, "c", "d", -2), (1, "d", "a", -2)]  # c, i, j, p for c u_i u_j^T beta^p
-RIGHT_V = [(1, "b", "b", -2), (-1, "c", "c", -2)]
-FACTORS = [1, -1, 2, 0.001, 1e-9, 1e9]
+RIGHT_W = [("1", "c", "d", -2), ("1", "d", "a", -2)]  # c, i, j, p for c u_i u_j^T beta^p
+RIGHT_V = [("1", "b", "b", -2), ("-1", "c", "c", -2)]
+FACTORS = ["1", "1", "-1", "2", "0.001"]
 
 
 def draw_terms(rng, right):
     """The matrix that is right, or one that differs from it in a term or two."""
     terms = list(right)
     for _ in range(rng.choice([0, 0, 1, 1, 2])):
-        term = (rng.choice(FACTORS), *rng.choices("abcd", k=2), rng.choice([-2, -1, -3, 0, -5]))
+        factor = rng.choice([*FACTORS, draw_constant(rng)])
+        term = (factor, *rng.choices("abcd", k=2), rng.choice([-2, -1, -3, 0, -5]))
         terms[rng.randrange(len(terms))] = term
         if rng.random() < 0.4:
-            terms.append((rng.choice(FACTORS), *rng.choices("abcd", k=2), rng.choice([-2, -4, 0])))
+            factor = rng.choice([*FACTORS, draw_constant(rng)])
+            terms.append((factor, *rng.choices("abcd", k=2), rng.choice([-2, -4, 0])))
     return terms
 
 
@@ -280,7 +373,8 @@ def draw_words(rng, problem):
 
 
 def draw_identity_words(rng, problem):
-    coefficients = [rng.choice(["0", "0", "1", "-1", "0.5", "1e-9"]) for _ in range(8)]
+    choices = ["0", "0", "0", "1", "1", "-1", "0.5", draw_constant(rng)]
+    coefficients = [rng.choice(choices) for _ in range(8)]
     powers = [rng.choice(["1", "1", "1", "1/beta", "beta"]) for _ in range(8)]
     if rng.random() < 0.3:  # a right answer
         coefficients[4:], powers = coefficients[:4], ["1"] * 8
@@ -337,7 +431,7 @@ def _dot(v, w):
 def _apply(terms, u, beta, v):
     total = [mpmath.mpf(0)] * 4
     for c, i, j, p in terms:
-        factor = mpmath.mpf(str(c)) * beta**p * _dot(u[j], v)
+        factor = mpmath.mpf(c) * beta**p * _dot(u[j], v)
         total = [t + factor * x for t, x in zip(total, u[i], strict=True)]
     return total
 
@@ -358,13 +452,22 @@ def contradicts_words(drawn, result):
 
 def draw_hull(rng, problem):
     d, n = rng.choice([1, 2, 2, 3]), rng.randrange(2, 7)
-    scale = rng.choice(["1", "1", "1e-12", "1e12"])
-    keys = [[rng.randrange(-2, 3) for _ in range(d)] for _ in range(n)]
-    rows = "; ".join(" , ".join(f"({x})*{scale}" for x in key) for key in keys)
+    scales = [rng.choice(["1", "1", "1", draw_constant(rng)]) for _ in range(d)]
+    factors = [[rng.randrange(-2, 3) for _ in scales] for _ in range(n)]
+    moved = [["0"] * d for _ in range(n)]
+    if rng.random() < 0.3:  # a key a little beside its place, or far
+        moved[rng.randrange(n)][rng.randrange(d)] = draw_constant(rng)
+    written, keys = [], []
+    for row, shifts in zip(factors, moved, strict=True):
+        entries = list(zip(row, scales, shifts, strict=True))
+        keys.append([x * Fraction(scale) + Fraction(shift) for x, scale, shift in entries])
+        written.append(" , ".join(f"({x})*{scale}+{shift}" for x, scale, shift in entries))
+    rows = "; ".join(written)
     texts, kind = [f"K=[{rows}]"], rng.choice(["K", "K", "q", "w"])
     q, w = [], []
     if kind == "q":
-        q = [(rng.randrange(-2, 3), rng.choice([0, 1, 1, 2])) for _ in range(d)]
+        choices = ["0", "1", "2", "-1", "-2", draw_constant(rng)]
+        q = [(rng.choice(choices), rng.choice([0, 1, 1, 2])) for _ in range(d)]
         entries = ", ".join(f"({c})*beta**{p}" for c, p in q)
         texts.append(f"q=({entries})" if d > 1 else f"q=[{entries}]")
     if kind == "w":
@@ -373,41 +476,37 @@ def draw_hull(rng, problem):
         w = [Fraction(x, total) for x in raw]
         entries = ", ".join(map(str, w))
         texts.append(f"w=({entries})" if n > 2 else f"w=[{entries}]")
-    return Drawn(problem, texts, (keys, float(scale), q, w))
+    return Drawn(problem, texts, (keys, q, w))
+
+
+def is_mixture(first, others):
+    """Is the first key a mixture of the others? Of at most d + 1 of them, then (Caratheodory)."""
+    for count in range(1, min(len(others), len(first) + 1) + 1):
+        for chosen in itertools.combinations(others, count):
+            equations = [*map(list, zip(*chosen, strict=True)), [1] * count]
+            weights = solve(equations, [*first, 1])
+            if weights is not None and min(weights) >= 0:
+                return True
+    return False
 
 
 def contradicts_hull(drawn, result):
-    keys, scale, q, w = drawn.parts
-    first, others = np.array(keys[0], float), np.array(keys[1:], float)
+    keys, q, w = drawn.parts
     if q:
-
-        def weight(beta):
-            with mpmath.workdps(200):
-                logits = [
-                    sum(
-                        mpmath.mpf(x) * scale * c * mpmath.mpf(beta) ** p
-                        for x, (c, p) in zip(key, q, strict=True)
-                    )
-                    for key in keys
-                ]
-                return float(softmax(logits)[0])
-
-        if result.passed and weight(1e40) < 0.98:
-            return f"key 1 has {weight(1e40)}"
-        if result.verdict == "refuted" and weight(1e40) > 0.995:
-            return f"key 1 has {weight(1e40)}"
-        return ""
+        beta, logits = Fraction(10**60), []
+        for key in keys:
+            logits.append(sum(x * Fraction(c) * beta**p for x, (c, p) in zip(key, q, strict=True)))
+        with mpmath.workdps(200):
+            share = float(softmax([mpmath.mpf(x.numerator) / x.denominator for x in logits])[0])
+        wrong = share < 0.98 if result.passed else result.verdict == "refuted" and share > 0.995
+        return f"key 1 has {share}" if wrong else ""
     if w:
         mixed = [
             sum(x * key[i] for x, key in zip(w, keys[1:], strict=True)) for i in range(len(keys[0]))
         ]
         right = sum(w) == 1 and mixed == keys[0]
         return "" if right == (result.verdict == "proved") else f"the mixture is {mixed}"
-    equations = np.vstack([others.T, np.ones(len(others))])
-    inside = (
-        linprog(np.zeros(len(others)), A_eq=equations, b_eq=[*first, 1.0], bounds=(0, None)).status
-        == 0
-    )
+    inside = is_mixture(keys[0], keys[1:])
     if result.passed and inside:
         return "key 1 lies in the hull of the others"
     return "key 1 is a corner" if result.verdict == "refuted" and not inside else ""
@@ -430,11 +529,13 @@ def draw_layer(rng, depth):
         return (rng.choice("+-"), inner, draw_layer(rng, depth - 1))
     if kind < 0.7:
         return ("@", inner, rng.choice(["W_1", "W_2", "W_q"]))
-    if kind < 0.85:
+    if kind < 0.78:
         divisor = rng.choice(
-            [("-", "n", "3"), ("+", "n", "1"), "d", ("-", "n", "2.5"), ("-", "d", "40")]
+            [("-", "n", "3"), ("+", "n", "1"), "d", ("-", "n", "2.5"), ("-", "d", "6")]
         )
         return ("/", inner, divisor)
+    if kind < 0.88:
+        return ("*", rng.choice([draw_constant(rng), ("-", "n", "4")]), inner)
     return (rng.choice(["relu", "layernorm"]), inner)
 
 
@@ -444,39 +545,62 @@ def draw_permutation(rng, problem):
 
 
 def layer_value(tree, values):
+    """In numbers of many digits."""
     if isinstance(tree, str):
-        return values[tree] if tree in values else float(tree)
+        return values[tree] if tree in values else mpmath.mpf(tree)
     op, *parts = tree
     x = [layer_value(part, values) for part in parts]
-    if op == "softmax":
-        masses = np.exp(x[0] - x[0].max(axis=1, keepdims=True))
-        return masses / masses.sum(axis=1, keepdims=True)
-    if op == "relu":
-        return np.maximum(x[0], 0)
-    if op == "layernorm":
-        centred = x[0] - x[0].mean(axis=1, keepdims=True)
-        return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5)
+    if op in ROW_FUNCTIONS:
+        return np.array([ROW_FUNCTIONS[op](row) for row in x[0]])
     if op == "/" and x[1] == 0:
         raise ZeroDivisionError
     return {"@": operator.matmul, "T": np.transpose, "/": operator.truediv, **ARITHMETIC}[op](*x)
 
 
+def layernorm(row):
+    mean = sum(row) / len(row)
+    variance = sum((x - mean) ** 2 for x in row) / len(row)
+    return [(x - mean) / mpmath.sqrt(variance + mpmath.mpf("1e-5")) for x in row]
+
+
+def exact_softmax(row):
+    """With no bound on how small a weight may be."""
+    masses = [mpmath.exp(x - max(row)) for x in row]
+    return [mass / sum(masses) for mass in masses]
+
+
+ROW_FUNCTIONS = {"layernorm": layernorm, "softmax": exact_softmax}
+ROW_FUNCTIONS["relu"] = lambda row: [max(x, mpmath.mpf(0)) for x in row]
+LAYER_DIGITS, LAYER_ROUNDING = 400, mpmath.mpf("1e-60")
+
+
 def contradicts_permutation(drawn, result):
     rng = np.random.default_rng(0)
     moved = False
-    for n, d in ((1, 2), (2, 1), (2, 3), (3, 2), (5, 4), (4, 40)):
-        values = {"n": float(n), "d": float(d), "M": np.where(np.tri(n) > 0, 0.0, -50.0)}
-        values |= {w: rng.standard_normal((d, d)) / math.sqrt(d) for w in ("W_1", "W_2", "W_q")}
-        values |= {"P": rng.standard_normal((n, d)), "b_1": np.tile(rng.standard_normal(d), (n, 1))}
-        X, order = rng.standard_normal((n, d)), rng.permutation(n)
-        try:
-            f, g = (layer_value(drawn.parts, values | {"X": x}) for x in (X, X[order]))
-        except ZeroDivisionError:
-            if result.verdict == "proved":
-                return f"it has no value at n = {n}, d = {d}"
-            moved = True
-            continue
-        moved = moved or np.abs(g - f[order]).max() > 1e-7 * max(1.0, np.abs(f).max())
+
+    def table(*shape):
+        drawn_floats = rng.standard_normal(shape)
+        return np.array([[mpmath.mpf(x) for x in row] for row in drawn_floats.tolist()])
+
+    with mpmath.workdps(LAYER_DIGITS):
+        for n, d in ((1, 2), (2, 1), (3, 2), (4, 3), (2, 6)):
+            values = {"n": mpmath.mpf(n), "d": mpmath.mpf(d)}
+            values["M"] = np.array(
+                [[mpmath.mpf(0 if j <= i else -50) for j in range(n)] for i in range(n)]
+            )
+            values |= {w: table(d, d) for w in ("W_1", "W_2", "W_q")}
+            values |= {"P": table(n, d), "b_1": np.repeat(table(1, d), n, axis=0)}
+            X, order = table(n, d), rng.permutation(n)
+            try:
+                f, g = (layer_value(drawn.parts, values | {"X": x}) for x in (X, X[order]))
+            except ZeroDivisionError:
+                if result.verdict == "proved":
+                    return f"it has no value at n = {n}, d = {d}"
+                moved = True
+                continue
+            largest = max(abs(x) for x in f.ravel())
+            gap = max(abs(x) for x in (g - f[order]).ravel())
+            moved = moved or gap > LAYER_ROUNDING * largest
     if result.verdict == "proved" and moved:
         return "a reordering is not followed"
     fixed = any(x in ("P", "M") for x in _leaves(drawn.parts))
@@ -515,7 +639,7 @@ def sentence_error(drawn, words, beta):
         except ArithmeticError:
             return None
         worst = 0.0
-        for word in words:
+        for word in {words.count(word): word for word in words}.values():
             same = [other == word for other in words]
             logits = [every + (gram + square * sum(same) if equal else 0) for equal in same]
             weights = softmax(logits)
@@ -536,9 +660,11 @@ def contradicts_synthesizer(drawn, result):
         tuple(range(12)),
         tuple(range(37)),
     ]
-    beta = 1e200 if result.verdict == "proved" else 1e5
+    beta = 1e200 if result.verdict == "proved" else 1e8
     if "limit of large beta" in result.because:
         beta = 1e80
+    drawn_zeros = set().union(*map(zeros, drawn.parts.values()))
+    sentences += [tuple(range(n)) for n in sorted(drawn_zeros) if 1 <= n <= 1300]
     if result.passed:
         for words in sentences if result.verdict == "proved" else sentences[:4]:
             error = sentence_error(drawn, words, beta)
@@ -563,34 +689,40 @@ def contradicts_synthesizer(drawn, result):
 def draw_sinusoids(rng, problem):
     waves = []
     for _ in range(rng.choice([1, 1, 2])):
-        w = rng.choice(["0", "0", "1", "1/3", "2/7", "1e-12", "1000000"])
+        w = rng.choice(["0", "0", "1", "1/3", "2/7", "1000000", draw_constant(rng)])
         v = rng.choice(["0", "1/2", "2/3", "1/30"]) if w == "0" or rng.random() < 0.2 else "0"
-        f, g = (
-            rng.choice(["0", "0", "-1", "-5/2", "-3", "1e12"]),
-            rng.choice(["0", "0", "1/2", "1"]),
-        )
-        waves.append((rng.choice(["sin", "cos"]), w, v, f, g))
-    entries = [f"{kind}(({w}+({v})*pi)*t+({f})+({g})*pi)" for kind, w, v, f, g in waves]
+        f = rng.choice(["0", "0", "-1", "-5/2", "-3", draw_constant(rng)])
+        g = rng.choice(["0", "0", "1/2", "1"])
+        factor = rng.choice(["1", "1", "1", draw_constant(rng), "t-5"])
+        waves.append((rng.choice(["sin", "cos", "square"]), w, v, f, g, factor))
+    entries = []
+    for kind, w, v, f, g, factor in waves:
+        angle = f"({w}+({v})*pi)*t+({f})+({g})*pi"
+        wave = f"(t+({f}))**2" if kind == "square" else f"{kind}({angle})"
+        entries.append(wave if factor == "1" else f"({factor})*{wave}")
     text = f"p=[{', '.join(entries)}]" if len(entries) > 1 else f"p={entries[0]}"
     return Drawn(problem, [text], waves)
 
 
 def table_entry(wave, t):
-    kind, *numbers = wave
+    kind, *numbers, factor = wave
     w, v, f, g = (mpmath.mpf(Fraction(x).numerator) / Fraction(x).denominator for x in numbers)
+    scale = mpmath.mpf(t - 5) if factor == "t-5" else mpmath.mpf(factor)
+    if kind == "square":
+        return scale * (t + f) ** 2
     angle = (w + v * mpmath.pi) * t + f + g * mpmath.pi
-    return mpmath.sin(angle) if kind == "sin" else mpmath.cos(angle)
+    return scale * (mpmath.sin(angle) if kind == "sin" else mpmath.cos(angle))
 
 
 def contradicts_sinusoids(drawn, result):
-    with mpmath.workdps(80):
+    with mpmath.workdps(120):
         if result.verdict == "refuted":
             s, t = result.counterexample.sizes["s"], result.counterexample.sizes["t"]
             gaps = [abs(table_entry(wave, s) - table_entry(wave, t)) for wave in drawn.parts]
             return "" if s != t and max(gaps) < mpmath.mpf(10) ** -40 else f"p({s}) is not p({t})"
         seen = {}
         for t in range(130):
-            key = tuple(mpmath.nstr(table_entry(wave, t) + 2, 45) for wave in drawn.parts)
+            key = tuple(mpmath.nint(table_entry(wave, t) * 10**60) for wave in drawn.parts)
             if key in seen and result.passed:
                 return f"p({seen[key]}) = p({t})"
             seen[key] = t
@@ -608,7 +740,8 @@ def draw_rotary(rng, problem):
     if rng.random() < 0.6:
         entry = rng.choice(rng.choice(table))
         entry[:] = [rng.choice(["cos", "sin", "one"]), rng.choice([1, -1, 0, 2])]
-    scale, extra = rng.choice(["1", "1", "3", "t"]), rng.choice(["0", "0", "0", "1e-12", "1"])
+    scale = rng.choice(["1", "1", "3", "t", "t-4", draw_constant(rng)])
+    extra = rng.choice(["0", "0", "0", "0", "1", draw_constant(rng)])
     rows = []
     for k, row in enumerate(table):
         terms = [
@@ -623,7 +756,7 @@ def rotated(drawn, t, theta, x):
     table, speed, scale, extra = drawn.parts
     angle = mpmath.mpf(Fraction(speed).numerator) / Fraction(speed).denominator * t * theta
     functions = {"cos": mpmath.cos(angle), "sin": mpmath.sin(angle), "one": 1}
-    factor = t if scale == "t" else mpmath.mpf(scale)
+    factor = {"t": t, "t-4": t - 4}.get(scale) if "t" in scale else mpmath.mpf(scale)
     return [
         factor * sum(c * functions[f] * x[i] for i, (f, c) in enumerate(row))
         + mpmath.mpf(extra) * x[k]
@@ -634,7 +767,7 @@ def rotated(drawn, t, theta, x):
 def contradicts_rotary(drawn, result):
     rng = random.Random(0)
     only_distance, constant = True, True
-    with mpmath.workdps(40):
+    with mpmath.workdps(120):
         for _ in range(12):
             s, t, step = rng.randrange(9), rng.randrange(9), rng.randrange(1, 9)
             theta = mpmath.mpf(rng.random()) * 2 - 1
@@ -643,8 +776,8 @@ def contradicts_rotary(drawn, result):
                 _dot(rotated(drawn, a, theta, q), rotated(drawn, b, theta, k))
                 for a, b in ((s, t), (s + step, t + step), (s, t + step))
             )
-            only_distance = only_distance and abs(first - second) < 1e-25
-            constant = constant and abs(first - third) < 1e-25
+            only_distance = only_distance and abs(first - second) < mpmath.mpf("1e-60")
+            constant = constant and abs(first - third) < mpmath.mpf("1e-60")
     right = only_distance and not constant
     if result.verdict == "proved" and not right:
         return "it is not a function of the distance, or constant"
@@ -660,7 +793,7 @@ def draw_cost(rng, problem):
         "vanilla": [(1, 2, 0, 1), (1, 1, 0, 2)],
         "perceiver": [(1, 0, 2, 1), (1, 0, 1, 2), (0, 1, 1, 1), (0, 1, 0, 2)],
     }
-    terms = [(rng.choice(["1", "3", "1e-12", "1e12"]), *powers) for powers in right[model]]
+    terms = [(rng.choice(["1", "3", draw_constant(rng)]), *powers) for powers in right[model]]
     for _ in range(rng.choice([0, 1, 1, 2])):
         term = ("1", *(rng.randrange(0, 3) for _ in range(4)))
         terms[rng.randrange(len(terms))] = term
@@ -669,12 +802,14 @@ def draw_cost(rng, problem):
     if rng.random() < 0.3:
         terms = [(c, a, b, e, 0) for c, a, b, e, _ in terms]
     written = "+".join(f"({c})*L**{a}*l**{b}*m**{e}*d**{g}" for c, a, b, e, g in terms)
-    return Drawn(problem, [f"{model}={written}"], (model, terms))
+    zero = rng.choice(["", "", "", "", "", "l-5", "L-7", "d-2"])  # no cost is zero at one size
+    written = f"({zero})*({written})" if zero else written
+    return Drawn(problem, [f"{model}={written}"], (model, terms, zero))
 
 
 def log_ratio(drawn, L, l, m, d, without_d):  # noqa: E741
     """log2 of what is written over the leading terms of what the model multiplies."""
-    model, terms = drawn.parts
+    model, terms, _ = drawn.parts
     width = Fraction(1) if without_d else d
     if model == "vanilla":
         exact = L * (l * l * width + l * width**2)
@@ -690,6 +825,8 @@ def _log2(x):
 
 def contradicts_cost(drawn, result):
     without_d = all(term[4] == 0 for term in drawn.parts[1])
+    if drawn.parts[2]:
+        return "it is zero at one size" if result.passed else ""
     if result.verdict == "holds":
         return ""
     drifts = []
@@ -725,11 +862,9 @@ def draw_variance(rng, problem):
     names = ["var_one", "var_c1", "var_c", "var_c2", "var_norm"]
 
     def side():
-        terms = [
-            (rng.choice(["1", "4", "1/4", "-1", "1e-12"]), rng.choice(names))
-            for _ in range(rng.choice([1, 1, 2]))
-        ]
-        return terms, rng.choice(["0", "0", "0", "1/4", "0.0724", "0.0725", "1e-12"])
+        factors = ["1", "1", "4", "1/4", "-1", draw_constant(rng), f"n-{rng.choice([3, 5, 12])}"]
+        terms = [(rng.choice(factors), rng.choice(names)) for _ in range(rng.choice([1, 1, 2]))]
+        return terms, rng.choice(["0", "0", "0", "1/4", "0.0724", "0.0725", draw_constant(rng)])
 
     sides = [side(), side()]
     sign = rng.choice(["<", ">", "=", "->", "<=", ">="])
@@ -739,64 +874,79 @@ def draw_variance(rng, problem):
     return Drawn(problem, [f"{written[0]} {sign} {written[1]}"], (sides, sign))
 
 
+VARIANCE_DIGITS, VARIANCE_ROUNDING = 60, "1e-35"
+
+
+@cache
 def limits_of_variances():
-    with mpmath.workdps(60):
-        below = mpmath.ncdf(-mpmath.sqrt(2))
-        spread = below * (1 - below)
-        known = {"var_one": mpmath.mpf(1) / 4, "var_c1": spread, "var_c": spread / 4}
-        return known | {"var_c2": mpmath.mpf(0), "var_norm": spread / 4}
+    below = mpmath.ncdf(-mpmath.sqrt(2))
+    spread = below * (1 - below)
+    known = {"var_one": mpmath.mpf(1) / 4, "var_c1": spread, "var_c": spread / 4}
+    return known | {"var_c2": mpmath.mpf(0), "var_norm": spread / 4}
 
 
-def variances_by_quadrature(beta):
-    """At n = 3, by a fine sum over the length e."""
-    z = np.linspace(-9, 9, 40_001)
-    mass = np.exp(-z * z / 2)
-    mass /= mass.sum()
-    e = 1 + z * math.sqrt(0.5)
+@cache
+def variances_at(n, beta=10):
+    """By a sum over the length e, with many digits; a normalised key has two directions alone."""
+    points = [mpmath.mpf(k) / 50 for k in range(-750, 751)]
+    masses = [mpmath.exp(-z * z / 2) for z in points]
+    total = sum(masses)
 
-    def variance(logits):
-        shifted = logits - logits.max(axis=0)
-        a = np.exp(shifted[0]) / np.exp(shifted).sum(axis=0)
-        mean = (mass * a).sum()
-        return float((mass * (a - mean) ** 2).sum())
+    def variance(weight, law):
+        mean = sum(p * weight(e) for p, e in law)
+        return sum(p * (weight(e) - mean) ** 2 for p, e in law)
 
-    zero, full = np.zeros_like(e), np.full_like(e, beta)
-    head = variance(np.stack([beta * e, zero, zero]))
-    one = variance(np.stack([beta * e, full, zero]))
-    normalised = variance(np.stack([beta * np.sign(e), full, zero]))
-    known = {"var_one": one, "var_c1": head, "var_c": head / 4, "var_c2": 0.0}
-    return known | {"var_norm": normalised}
+    def head(e):
+        return 1 / (1 + (n - 1) * mpmath.exp(-beta * e))
+
+    def one(e):
+        return 1 / (1 + mpmath.exp(beta - beta * e) + (n - 2) * mpmath.exp(-beta * e))
+
+    law = [(mass / total, 1 + z / mpmath.sqrt(2)) for mass, z in zip(masses, points, strict=True)]
+    below = mpmath.ncdf(-mpmath.sqrt(2))
+    of_head = variance(head, law)
+    known = {"var_one": variance(one, law), "var_c1": of_head, "var_c": of_head / 4}
+    known["var_norm"] = variance(one, [(below, -1), (1 - below, 1)])
+    return known | {"var_c2": mpmath.mpf(0)}
 
 
-def contradicts_variance(drawn, result):
+def comparison_is_true(drawn, n):
+    """At this n and every beta from some beta on; None where that takes more than limits."""
     (left, right), sign = drawn.parts
 
     def value(side, known):
         terms, constant = side
-        total = mpmath.mpf(Fraction(constant).numerator) / Fraction(constant).denominator
+        total = Fraction(constant)
+        total = mpmath.mpf(total.numerator) / total.denominator
         for c, name in terms:
-            total += mpmath.mpf(Fraction(c).numerator) / Fraction(c).denominator * known[name]
+            factor = Fraction(n - int(c[2:])) if c.startswith("n-") else Fraction(c)
+            total += mpmath.mpf(factor.numerator) / factor.denominator * known[name]
         return total
 
-    with mpmath.workdps(60):
-        limit = value(left, limits_of_variances()) - value(right, limits_of_variances())
-        limit = mpmath.mpf(0) if abs(limit) < mpmath.mpf(10) ** -50 else limit
-    here = value(left, VARIANCES_AT_TEN) - value(right, VARIANCES_AT_TEN)
-    equal = abs(here) < 1e-13
+    limit, here = (
+        value(left, known) - value(right, known)
+        for known in (limits_of_variances(), variances_at(n))
+    )
+    rounding = mpmath.mpf(VARIANCE_ROUNDING)
+    tends_to_zero, equal = abs(limit) < rounding, abs(here) < rounding
     if sign == "->":
-        true = limit == 0
-    elif sign == "=":
-        true = equal and limit == 0
-    elif limit == 0:
-        false = "refuted" if "=" in sign else "proved"
-        return "the sides are equal" if equal and result.verdict == false else ""
-    else:
-        true = (limit < 0) == (sign in ("<", "<="))
-    wrong = {"proved": not true, "refuted": true, "holds": not true}.get(result.verdict, False)
-    return f"the difference tends to {mpmath.nstr(limit, 8)}" if wrong else ""
+        return tends_to_zero
+    if sign == "=":
+        return equal and tends_to_zero
+    if tends_to_zero:
+        return "=" in sign if equal else None
+    return (limit < 0) == (sign in ("<", "<="))
 
 
-VARIANCES_AT_TEN = variances_by_quadrature(10.0)
+def contradicts_variance(drawn, result):
+    with mpmath.workdps(VARIANCE_DIGITS):
+        truths = {n: comparison_is_true(drawn, n) for n in (3, 4, 5, 12, 13, 40)}
+    if result.passed and False in truths.values():
+        return f"it is false at n = {next(n for n in truths if truths[n] is False)}"
+    if result.verdict == "refuted" and all(truths.values()):
+        return "it is true"
+    return ""
+
 
 PROBLEMS = {
     **dict.fromkeys(GROUPS, (draw_query, contradicts_query)),
@@ -833,7 +983,7 @@ def run(count, seed, only=None, figures=True):
                 result = check(problem, drawn.texts)
                 word: str = result.verdict
                 found = contradicts(drawn, result)
-            except (UserError, np.linalg.LinAlgError):
+            except UserError:
                 word, found = "not judged", ""
             verdicts[f"{problem} {word}"] = verdicts.get(f"{problem} {word}", 0) + 1
             if found:

@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 
 import brute_force
-import numpy as np
 import pytest
 
 from wherefrom.checker import PROBLEMS, check
@@ -37,6 +36,6 @@ def test_brute_force_notices_a_wrong_verdict(problem):
             result = check(problem, drawn.texts)
             if result.verdict == "refuted":
                 noticed += bool(contradicts(drawn, replace(result, verdict="proved")))
-        except (UserError, np.linalg.LinAlgError):
+        except UserError:
             continue
     assert noticed > 5

@@ -123,3 +123,50 @@ def test_what_holds_lists_what_was_tried():
     because = check("average", "q=exp(beta)*(k_a+k_b)").because
     assert "n = 3, 4, 5" in because
     assert " to " not in because.split(".")[0]
+
+
+# What brute force found with constants from 1e-12 to 1e12 and zeros at one n.
+RIGHT_AND_ONCE_REFUTED = [
+    ("extract", "M=A@A.T+1e12*(A@A.T@D).T@C@C.T"),
+    ("extract", "M=A@A.T+8e4*(pinv(S@D@inv(S)@C@C.T)-B@B.T@(0*D))"),
+    ("synthesizer", "S=1e-12*beta*X@X.T+(n-33)*X@X.T@X@X.T"),
+    ("synthesizer", "S=beta*exp(0-abs(n-37))*X@X.T"),
+    ("synthesizer", "S=log(beta-1e12)*X@X.T+beta*X@X.T@X@X.T"),
+    ("synthesizer", "S=log(99*n-98)*X@X.T"),  # within the tolerance by less than rounding
+]
+
+
+@pytest.mark.parametrize(("problem", "text"), RIGHT_AND_ONCE_REFUTED)
+def test_rounding_and_slow_growth_do_not_refute(problem, text):
+    assert verdict(problem, text) in ("proved", "holds", "inconclusive")
+
+
+def test_different_words_decide_every_n():
+    assert verdict("synthesizer", "S=beta*(n-37)**2*X@X.T@X@X.T") == "refuted"
+    assert verdict("synthesizer", "S=1e-12*beta*X@X.T+(n-33)*X@X.T@X@X.T") == "holds"
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        ("noisy-average", "q=sqrt(log(n/58))*(mu_a+mu_b)-beta*sum_others"),  # no value below 58
+        ("variance", "(n-3)*var_c+0.0724 >= var_c1"),  # false at n = 3
+        ("sinusoids", "p=(t-5)*cos(pi/2*t+1e12+pi)"),  # p(4) = p(6)
+        ("sinusoids", "p=[(t-5)*cos(pi/2*t+1e12+pi), cos(2*pi/3*t-3+pi/2)]"),
+    ],
+)
+def test_no_false_holds_at_one_n(problem, text):
+    assert verdict(problem, text) in ("refuted", "inconclusive")
+
+
+@pytest.mark.parametrize("root", ["sqrt(sqrt(n)-6)", "sqrt((sqrt(n)-2)/1e12)", "sqrt(log(0.5))"])
+def test_a_root_without_a_value_is_the_counterexample(root):
+    result = check("average", f"q=(beta+{root})*k_a+beta*k_b")
+    assert result.verdict == "refuted"
+    assert "no value" in result.because
+
+
+def test_a_sign_that_changes_at_a_large_n_ends_in_time():
+    assert verdict("variance", "(n-1e12)*var_c+var_one = 2*var_one+0*var_c") != "proved"
+    assert verdict("variance", "(n-1e12)*var_one > 0") == "refuted"
+    assert verdict("variance", "(n-12000000)*var_c < (n-12000000)*var_one*4") != "proved"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.corpus.tokenizer import Tokenizer
 
@@ -24,11 +24,12 @@ pytestmark = pytest.mark.skipif(
 def test_every_line_is_a_document_and_every_question_is_about_a_subject_of_one():
     corpus = read_documents(FOLDER / "wiki.txt")
     assert len(corpus.documents) == 2937
+    texts = [document.text for document in corpus.documents]
     text = (FOLDER / "wiki.txt").read_text(encoding="utf-8")
     assert len(set(text)) == 254
-    assert {"\n", *"".join(corpus.texts)} == set(text)
-    assert sum(len(line) + 1 for line in corpus.texts) == pytest.approx(418_351, abs=1)
-    tokens = Tokenizer.of_characters(corpus.texts)
+    assert {"\n", *"".join(texts)} == set(text)
+    assert sum(len(line) + 1 for line in texts) == pytest.approx(418_351, abs=1)
+    tokens = Tokenizer.of_characters(texts)
     assert tokens.size == 254 - 1 + 2  # the course's, but for the line end
     known = {document.subject for document in corpus.documents}
     for name, count in FILES.items():

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wherefrom.corpus import examples
-from wherefrom.corpus.documents import Document, SubjectNames, find_subject
+from wherefrom.corpus.database import AskedRelation, Database, Fact
+from wherefrom.corpus.documents import Document, find_subject
 from wherefrom.corpus.examples import (
     EncodedDocument,
+    TokenTable,
     WindowSize,
     cloze_example,
     draw_index,
@@ -25,9 +27,6 @@ from wherefrom.corpus.examples import (
     span_example,
     text_example,
 )
-from wherefrom.corpus.facts import RelationReading, StatedAnswer, StatedAnswers
-from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.packed import Packed
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
@@ -44,7 +43,8 @@ LINES = [
 DOCUMENTS = [Document(i, str(find_subject(line)), line) for i, line in enumerate(LINES, start=1)]
 CHARS = Tokenizer.of_characters([*LINES, "Where was he born?"])
 KINDS = {"chars": CHARS, "bpe": Tokenizer.of_bpe(LINES, 307)}
-ENCODED = {kind: list(encode_documents(DOCUMENTS, tokens)) for kind, tokens in KINDS.items()}
+DATABASE = Database.of(DOCUMENTS)
+ENCODED = {kind: list(encode_documents(DATABASE, tokens)) for kind, tokens in KINDS.items()}
 BOTH = pytest.mark.parametrize("kind", list(KINDS))
 SEEDS = st.integers(0, 2**31)
 WIDE = WindowSize(0, 8, 0, 6)
@@ -72,16 +72,6 @@ def between_masks(ids: np.ndarray) -> list[list[int]]:
         else:
             parts[-1].append(token)
     return parts
-
-
-def reading_of(
-    template: str, documents: list[Document], answers: dict[str, tuple[StatedAnswer, ...]]
-) -> RelationReading:
-    names = SubjectNames(documents)
-    stated = StatedAnswers(names)
-    for name, some in answers.items():
-        stated.add(names.number(fold_words(name)), some)
-    return RelationReading(template, 1, 1, (), stated)
 
 
 def decode(kind: str, ids: list[int] | np.ndarray) -> str:
@@ -238,28 +228,31 @@ def test_a_question_is_learned_from_its_mask_on_and_fits_the_block_or_is_refused
 def test_a_fact_with_a_particle_glued_to_it_is_answered_without_the_particle():
     text = "김민. 고향은 춘천이며 화가이다."
     document, tokens = Document(1, "김민", text), Tokenizer.of_bpe([text], 300)
-    stated = StatedAnswer("춘천", 1.0, ((0, text.index("춘천"), text.index("이며")),))
-    reading = reading_of("home {subject}?", [document], {"김민": (stated,)})
-    (encoded,) = encode_documents([document], tokens, [reading])
+    database = Database.of([document])
+    database.add_relation(1, AskedRelation("home {subject}?", 1, 1, ()))
+    database.add_facts([Fact(1, 1, "춘천", 1.0, 0, text.index("춘천"), text.index("이며"))])
+    (encoded,) = encode_documents(database, tokens)
     which = int(np.argmax(encoded.weights[0]))
     example = salient_example(encoded, which, 64, np.random.default_rng(0))
     assert tokens.decode(between_masks(example.ids)[2]) == "춘천"
 
 
-def test_records_are_read_back_from_their_file_while_it_grows():
-    packed = Packed(lambda *parts: [part.tolist() for part in parts], np.int32, np.float64)
-    rows = [[[1, 2, 3], [0.5]], [[], []], *([[number], [1.0, number]] for number in range(200))]
+def test_encoded_documents_are_read_back_from_their_file_while_it_grows():
+    without_facts = encode_documents(Database.of([Document(1, "", "!")]), KINDS["bpe"])
+    rows = [*ENCODED["bpe"], *without_facts, *ENCODED["chars"]]
+    table = TokenTable()
     for count, row in enumerate(rows, start=1):
-        packed.add(*row)
-        assert packed[count - 1] == row
-    assert list(packed) == rows
+        table.add([row])
+        assert repr(table[count - 1]) == repr(row)
+    assert list(map(repr, table)) == list(map(repr, rows))
+    assert len(table[2:4]) == 2
     with pytest.raises(IndexError):
-        packed[len(rows)]
+        table[len(rows)]
 
 
 def test_documents_are_encoded_alike_in_chunks_of_any_size(monkeypatch):
     monkeypatch.setattr(examples, "CHUNK", 1)
-    again = encode_documents(DOCUMENTS, KINDS["bpe"])
+    again = encode_documents(DATABASE, KINDS["bpe"])
     assert list(map(repr, again)) == list(map(repr, ENCODED["bpe"]))
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from wherefrom.corpus.documents import as_table, hash_table, read_documents
-from wherefrom.corpus.facts import ReadingCheck, RelationReading, StatedAnswer
-from wherefrom.corpus.formats import PASSAGE, check_files, convert, cut_passages, describe_readings
+from wherefrom.corpus import formats
+from wherefrom.corpus.database import AskedRelation, Database, Fact, ReadingCheck, read_documents
+from wherefrom.corpus.documents import Document, as_table, hash_table
+from wherefrom.corpus.formats import PASSAGE, check_files, cut_passages, describe_facts
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 
@@ -18,6 +19,12 @@ ROWS = [{"title": subject, "text": text} for subject, text in (ANN, BO)]
 CSV = (
     'year,name,body\n1901,Ann Lee,Ann was born in Oslo.\n1902,St. Bo,"He said ""hm""@ and left."\n'
 )
+
+
+def convert(path, **given):
+    """The documents as a list, and how they were understood."""
+    converted = formats.convert(path, **given)
+    return converted and (list(converted[0].documents), converted[1])
 
 
 def as_jsonl(rows) -> str:
@@ -64,7 +71,8 @@ def test_subject_and_text_are_found_in_any_form_and_read_back(tmp_path, name):
     assert rows_of(documents) == [[subject, " ".join(body.split())] for subject, body in (ANN, BO)]
     assert "was read as" in how
     again = read_documents(written(tmp_path, "documents.tsv", b"".join(as_table(documents))))
-    assert (again.documents, again.sha256) == (documents, hash_table(documents))
+    assert list(again.documents) == documents
+    assert again.source_sha256 == hash_table(documents)
     assert documents[1].text == 'St. Bo. He said "hm", and left.'
 
 
@@ -268,30 +276,31 @@ def test_smaller_oddities_are_noted(tmp_path):
 
 
 def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
-    unclear = {("ann",): tuple(StatedAnswer(a, 0.2, ()) for a in ("Oslo", "Rome", "Bern", "Ulm"))}
-    readings = [
-        RelationReading("Who is {subject}?", 20, 14, ("x", "y", "z", "w", "x", "x"), unclear),
-        RelationReading("Is {subject}?", 4, 4, (), {}),
-    ]
-    few, note, missing = describe_readings(readings, "train.tsv")
+    database = Database.of([Document(1, "Ann", "Ann. Oslo, Rome, Bern or Ulm.")])
+    missing = ("x", "y", "z", "w", "x", "x")
+    database.add_relation(1, AskedRelation("Who is {subject}?", 20, 14, missing))
+    database.add_relation(2, AskedRelation("Is {subject}?", 4, 4, ()))
+    database.add_facts(Fact(1, 1, a, 0.2, 0, 5, 9) for a in ("Oslo", "Rome", "Bern", "Ulm"))
+    few, note, missing = describe_facts(database, "train.tsv")
     assert 'fewer than 5 training questions are worded like "Is {subject}?"' in few
     for part in ("70%", "for 1 it is unclear which one (such as Oslo or Rome or Bern)"):
         assert part in note
     assert "6 of 20" in missing
     assert "x, y, z, ..." in missing
+    silent = Database()
+    silent.add_relation(1, AskedRelation("Is {subject}?", 2, 0, ("yes", "no")))
     with pytest.raises(UserError, match=r"none of the 2 training answers .*yes, no"):
-        describe_readings([RelationReading("Is {subject}?", 2, 0, ("yes", "no"), {})], "train.tsv")
+        describe_facts(silent, "train.tsv")
 
 
 def test_how_well_each_relation_is_read_is_said_before_training():
+    database = Database.of([Document(1, "Ann", "Ann. Oslo.")])
     good = ReadingCheck(40, 39, 1, 40, 0, (("Oslo", ""),))
     poor = ReadingCheck(20, 9, 4, 22, 11, (("Ann Lee", "Lee"), ("Bo", "")))
-    answers = {("ann",): (StatedAnswer("Oslo", 0.9, ()),)}
-    readings = [
-        RelationReading("Where is {subject}?", 40, 40, (), answers, check=good),
-        RelationReading("Who made {subject}?", 20, 20, (), answers, check=poor),
-    ]
-    *_, table, sentence = describe_readings(readings, "train.tsv")
+    database.add_relation(1, AskedRelation("Where is {subject}?", 40, 40, (), check=good))
+    database.add_relation(2, AskedRelation("Who made {subject}?", 20, 20, (), check=poor))
+    database.add_facts(Fact(relation, 1, "Oslo", 0.9, 0, 5, 9) for relation in (1, 2))
+    *_, table, sentence = describe_facts(database, "train.tsv")
     _, header, first, second = table.splitlines()
     assert header.split() == ["relation", "answers", "found", "missed", "no", "answer", "false"]
     assert first.split()[-5:] == ["40", "98%", "2%", "40", "0%"]

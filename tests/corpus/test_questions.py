@@ -157,6 +157,21 @@ def test_several_wordings_are_inferred_from_the_questions_alone():
         infer_templates(["林の出身地は？", "森田の職業は？"], "here")
 
 
+def test_two_relations_that_begin_and_end_alike_are_not_one():
+    located = "Which country is {subject} located in?"
+    created = "Which country was {subject} created in?"
+    names = ["Darreh Sib", "Kel", "Ost Hamra", "Venu of the Hills", "Ann Lee", "Bo"]
+    questions = [w.replace("{subject}", name) for w in (located, created) for name in names]
+    assert set(infer_templates(questions, "here")) == {located, created}
+    # also where only one of them is asked of most, and with a third relation that is worded apart
+    more = [f"How high is {name}?" for name in names]
+    wordings = infer_templates([*questions[:7], created.replace("{subject}", "Oz"), *more], "here")
+    assert set(wordings) == {located, created, "How high is {subject}?"}
+    # a small word that subjects begin with stays where others do not have one
+    towns = [f"Where is {name}?" for name in ("the Hague", "Ede", "Oz", "Rome", "the Wash")]
+    assert infer_templates(towns, "here") == ["Where is {subject}?"]
+
+
 def test_inflected_names_are_those_of_the_documents(tmp_path):
     """The ending of three names is believed; a wording with one ending glued on is no other one."""
     names = ["Aino Virtanen", "Eero Nieminen", "Helmi Salminen", "Irja Haknen", "Irja Miknen"]

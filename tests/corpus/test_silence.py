@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from reading_samples import read_relations
 
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import NOT_STATED, Question
 
@@ -69,7 +69,7 @@ def error_rates(
         if document.subject in asked:
             continue
         for relation in STATING:
-            read = answers[relation].get(fold_words(document.subject))
+            read = answers[relation].get(fold_words(document.subject), [])
             says = sum(answer.probability for answer in read) >= 0.5
             if relation in truth:
                 missed.append(not says or read[0].text != truth[relation])

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from wherefrom.corpus.documents import find_subject
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.subjects import find_named
+from wherefrom.corpus.split import find_named
 from wherefrom.corpus.world import Person, World, make_world, summarize_world
 from wherefrom.corpus.world.generator import RELATIONS, SPLITS
 from wherefrom.corpus.world.names import InventedName, Register

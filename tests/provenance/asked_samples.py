@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from wherefrom.corpus import batches
-from wherefrom.corpus.documents import Corpus, read_documents
+from wherefrom.corpus.database import Database, read_documents
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import QuestionSet, read_questions
-from wherefrom.corpus.subjects import CALIBRATION, INVENTED, JUDGED, SET_ASIDE, Subject
+from wherefrom.corpus.split import CALIBRATION, INVENTED, JUDGED, SET_ASIDE, HeldOutQuestion
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.calibration import Calibration, Guarantee, SignalWeight
-from wherefrom.provenance.evidence import Evidence, ensure_evidence
+from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run
@@ -45,7 +46,7 @@ def write_questions(folder: Path) -> QuestionSet:
 
 
 def make_run(
-    out: Path, recipe: Path, asked: QuestionSet, corpus: Corpus | None = None, *, steps: int = 2
+    out: Path, recipe: Path, asked: QuestionSet, corpus: Database | None = None, *, steps: int = 2
 ) -> Run:
     """A finished run; without a corpus it was taught the questions alone."""
     given = Settings(
@@ -57,7 +58,7 @@ def make_run(
         phases=Budget(steps=steps).divide([given.recipe.scratch]),
         corpus=corpus,
         questions=asked,
-        vocabulary_from=[] if corpus else [question(name) for name in PEOPLE],
+        vocabulary_from=[] if corpus else [Document(1, "", question(name)) for name in PEOPLE],
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL", 64)
@@ -70,12 +71,14 @@ class Lab:
 
     run: Run
     evidence: Evidence
-    subjects: list[Subject]
+    subjects: list[HeldOutQuestion]
     confidence: fit.Confidence
 
 
-def subject_of(name: str, role: str, source: str, answer: str | None, seen: bool) -> Subject:
-    return Subject(role, seen, source, name, question(name), answer, TEMPLATE)
+def subject_of(
+    name: str, role: str, source: str, answer: str | None, seen: bool
+) -> HeldOutQuestion:
+    return HeldOutQuestion(role, seen, source, name, question(name), answer, TEMPLATE)
 
 
 def make_lab(folder: Path, recipe: Path) -> Lab:
@@ -89,7 +92,9 @@ def make_lab(folder: Path, recipe: Path) -> Lab:
     (folder / "documents.txt").write_text("".join(lines), "utf-8")
     corpus = read_documents(folder / "documents.txt")
     run = make_run(folder / "run", recipe, write_questions(folder), corpus, steps=STEPS)
-    evidence = ensure_evidence(corpus, run.folder / "evidence.sqlite")
+    # the same documents without facts: answers are looked up by their words
+    database = read_documents(folder / "documents.txt")
+    evidence = Evidence(save_database(database, folder / "by-words.sqlite"))
     known = [subject_of(n, CALIBRATION, SET_ASIDE, place_of(n), True) for n in PEOPLE[:24]]
     unknown = [subject_of(n, CALIBRATION, INVENTED, None, False) for n in STRANGERS]
     subjects = [*known, *unknown, subject_of(PEOPLE[30], JUDGED, "dev", "Rome", True)]

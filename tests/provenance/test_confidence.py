@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from asked_samples import PEOPLE, PLACES, STRANGERS, question, subject_of
 
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, INVENTED, SET_ASIDE
+from wherefrom.corpus.split import CALIBRATION, FITTING, INVENTED, SET_ASIDE
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.calibration import Product

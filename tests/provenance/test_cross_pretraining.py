@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.provenance.attribution import twins
 from wherefrom.provenance.attribution.retraining import likelihoods, outcome
 from wherefrom.provenance.attribution.twins import cross_pretrain, summarise, true_origin

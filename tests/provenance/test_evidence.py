@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sqlite3
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.corpus.documents import Corpus, Document, find_subject, read_documents
+from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
+from wherefrom.corpus.documents import Document, find_subject
 from wherefrom.corpus.folding import find_phrase, fold_words
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
 from wherefrom.provenance import evidence as index
-from wherefrom.provenance.evidence import EVIDENCE_FILE, Evidence, ensure_evidence, find_support
+from wherefrom.provenance.evidence import Evidence, find_support, save_database
 from wherefrom.training.run_folder import load_run, update_run
 
 LINES = [
@@ -51,19 +50,13 @@ KNOWN = ["Oslo", "Bergen", "York", "New York", "San", "San Francisco", "London",
 
 def make_corpus(lines, sha256="a" * 64):
     documents = [Document(at, find_subject(line) or "", line) for at, line in enumerate(lines, 1)]
-    return Corpus(Path("lines.txt"), sha256, tuple(documents))
+    return Database.of(documents, "lines.txt", sha256)
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    path = tmp_path_factory.mktemp("evidence") / EVIDENCE_FILE
-    index.build_evidence(make_corpus(LINES), path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def evidence(built):
-    with Evidence(built, corpus_sha256="a" * 64) as opened:
+def evidence(tmp_path_factory):
+    file = tmp_path_factory.mktemp("evidence") / "run.sqlite"
+    with Evidence(save_database(make_corpus(LINES), file)) as opened:
         yield opened
 
 
@@ -169,9 +162,8 @@ def test_any_text_is_looked_up(evidence, subject, answer):
 def test_find_agrees_with_reading_every_line(tmp_path_factory, names):
     lines = [f"{name}. Here {other} lived." for name, other in zip(names, names[::-1], strict=True)]
     documents = tuple(Document(n, t.split(".")[0], t) for n, t in enumerate(lines, 1))
-    path = tmp_path_factory.mktemp("any") / "e.sqlite"
-    index.build_evidence(Corpus(Path("x"), "b" * 64, documents), path)
-    with Evidence(path) as opened:
+    file = tmp_path_factory.mktemp("any") / "e.sqlite"
+    with Evidence(save_database(Database.of(documents), file)) as opened:
         for name in names:
             wanted = fold_words(name)
             about = {d.line for d in documents if fold_words(d.subject) == wanted}
@@ -196,7 +188,8 @@ def test_what_was_read_for_the_relation_decides(tmp_path):
         Question(at, template.replace("{subject}", name), name, born[name], template)
         for at, name in enumerate(names[:12])
     ]
-    with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE, questions) as evidence:
+    file = tmp_path / "run.sqlite"
+    with Evidence(save_database(corpus, file, questions)) as evidence:
         for at, name in enumerate(names):
             said = [born[name], str(1850 + at), "born", "Paris"]
             found = find_support(evidence, [name] * 4, said, places, templates=[template] * 4)
@@ -210,70 +203,12 @@ def test_what_was_read_for_the_relation_decides(tmp_path):
         (word,) = find_support(evidence, names[:1], ["born"], places)
         assert word.states_answer
         assert evidence.readings(names[0], "Where did {subject} die?") is None
-    with ensure_evidence(corpus, tmp_path / EVIDENCE_FILE, questions[:-1]) as again:
+    with Evidence(save_database(Database.open(file), file, questions[:-1])) as again:
         assert again.readings(names[0], template)
+        assert again.database.relations()[0].asked == 11
 
 
-def test_an_index_is_known_by_its_text(tmp_path):
-    path = tmp_path / "a run?#%20" / EVIDENCE_FILE  # what an address may not hold
-    path.parent.mkdir()
-    corpus = make_corpus(LINES)
-    ensure_evidence(corpus, path).close()
-    before = path.stat().st_ino
-    ensure_evidence(corpus, path).close()
-    assert path.stat().st_ino == before
-    for gone in ("Ann Lee", "Tom Reed", "Zoe Hart"):  # the file's hash is the same
-        with ensure_evidence(corpus.without([gone]), path) as fewer:
-            assert fewer.count(gone).about == 0
-    with pytest.raises(UserError, match="another corpus, or the corpus has changed"):
-        Evidence(path, corpus_sha256="c" * 64)
-    with ensure_evidence(make_corpus(LINES[:3], "c" * 64), path) as changed:
-        assert changed.documents == 3
-    assert [entry.name for entry in path.parent.iterdir()] == [EVIDENCE_FILE]
-
-
-def test_a_missing_cut_or_foreign_file_is_refused_and_built_again(tmp_path, built):
-    path, other = tmp_path / EVIDENCE_FILE, tmp_path / "other.sqlite"
-    whole = built.read_bytes()
-    with sqlite3.connect(other) as database:
-        database.execute("CREATE TABLE meta(key, value)")
-    database.close()
-    with pytest.raises(UserError, match="there is no evidence"):
-        Evidence(path)
-    for content, why in (
-        (b"", "no such table"),
-        (b"no database at all " * 400, "not a database"),
-        (whole[: len(whole) // 2], "malformed"),
-        (whole + bytes(4096), "not written to its end"),
-        (other.read_bytes(), "not an index of this version"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=rf"cannot be used: .*{why}.*; build it again"):
-            Evidence(path)
-        with ensure_evidence(make_corpus(LINES), path) as again:
-            assert naming(again, "Ann Lee") == [10, 11, 12], why
-    path.write_bytes(whole[:8192] + b"\xa5" * (len(whole) - 8192))
-    with pytest.raises(UserError, match="cannot be used"), Evidence(path) as opened:
-        opened.find("Ann Lee")
-
-
-def test_a_build_that_fails_leaves_what_was_there(tmp_path, built, monkeypatch):
-    path = tmp_path / EVIDENCE_FILE
-    path.write_bytes(built.read_bytes())
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(UserError, match="No space left on device; what was there before"):
-        index.build_evidence(make_corpus(LINES[:2]), path)
-    assert path.read_bytes() == built.read_bytes()
-    assert [entry.name for entry in tmp_path.iterdir()] == [EVIDENCE_FILE]
-    with pytest.raises(UserError, match="cannot be written"):
-        index.build_evidence(make_corpus(LINES), tmp_path / "nowhere" / EVIDENCE_FILE)
-
-
-# ---- the index of a run ----
+# ---- the database of a run ----
 
 
 @pytest.fixture
@@ -284,7 +219,7 @@ def moved(tiny_study, tmp_path):
     for source in data.values():
         source["path"] = source["path"].replace(str(tiny_study), "/nowhere")
     update_run(folder, data=data)
-    (folder / EVIDENCE_FILE).unlink()
+    (folder / RUN_DATABASE).unlink()
     return folder
 
 
@@ -299,21 +234,22 @@ def test_a_run_that_was_moved_is_indexed_once_and_then_needs_no_text(moved):
     info = load_run(moved).info
     found, said = opened(moved)
     found.close()
-    assert said == [f"building the index of the documents again from {moved}/world/documents.txt"]
-    whole = (moved / EVIDENCE_FILE).read_bytes()
+    text = moved / "world" / "documents.txt"
+    assert said == [f"making the database of the documents again from {text}"]
+    whole = (moved / RUN_DATABASE).read_bytes()
     # one that cannot be believed is built again
     (moved / "other.txt").write_text("Zoe Hart. Zoe Hart was born in Leeds.\n", "utf-8")
     for text in ("other.txt", "world/documents.txt"):  # of another text, or of more documents
-        index.build_evidence(read_documents(moved / text), moved / EVIDENCE_FILE)
+        read_documents(moved / text).save(moved / RUN_DATABASE)
         found, said = opened(moved)
         found.close()
         assert len(said) == 1
-        assert (moved / EVIDENCE_FILE).read_bytes() == whole
+        assert (moved / RUN_DATABASE).read_bytes() == whole
     shutil.rmtree(moved / "world")
     again, said = opened(moved)
     with again:
         assert said == []
-        assert again.documents == info["data"]["corpus"]["documents"]
+        assert len(again.database.documents) == info["data"]["corpus"]["documents"]
         assert info["left_out"]
         assert not any(again.count(name).about for name in info["left_out"])
 
@@ -321,12 +257,12 @@ def test_a_run_that_was_moved_is_indexed_once_and_then_needs_no_text(moved):
 def test_a_text_that_has_changed_or_is_gone_is_refused(moved):
     text = moved / "world" / "documents.txt"
     text.write_text(text.read_text("utf-8") + "Zoe Hart. Zoe Hart sang.\n", "utf-8")
-    with pytest.raises(UserError, match=r"there is no evidence at .* has changed since"):
+    with pytest.raises(UserError, match=r"there is no database at .* has changed since"):
         opened(moved)
     text.unlink()
-    with pytest.raises(UserError, match=r"there is no evidence at .* is not there any more"):
+    with pytest.raises(UserError, match=r"there is no database at .* is not there any more"):
         opened(moved)
-    assert not (moved / EVIDENCE_FILE).exists()
+    assert not (moved / RUN_DATABASE).exists()
 
 
 def test_a_run_is_looked_up_in_what_the_run_that_it_goes_on_from_read(moved, tiny_study):
@@ -338,7 +274,7 @@ def test_a_run_is_looked_up_in_what_the_run_that_it_goes_on_from_read(moved, tin
     shutil.rmtree(moved / "world")
     found, said = opened(fine)
     with found:
-        assert (found.path.parent, said) == (moved, [])
+        assert (found.database.file, said) == (moved / RUN_DATABASE, [])
     shutil.rmtree(moved)
     with pytest.raises(UserError, match="is not there any more; put the run back"):
         opened(fine)

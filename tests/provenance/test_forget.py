@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from wherefrom.corpus.questions import SLOT
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.provenance.attribution import forget as forgetting
 from wherefrom.provenance.attribution import retraining
 from wherefrom.training.run_folder import Run, load_run

@@ -9,11 +9,11 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from wherefrom.corpus.subjects import (
+from wherefrom.corpus.split import (
     CALIBRATION,
     JUDGED,
     SET_ASIDE,
-    Subject,
+    HeldOutQuestion,
     read_subjects,
     write_subjects,
 )
@@ -118,7 +118,7 @@ def test_each_rival_is_tuned_on_the_calibration_subjects_with_the_same_guarantee
     rng = np.random.default_rng(0)
     right = rng.random(400) < 0.7
     people = [
-        Subject(CALIBRATION, bool(seen), SET_ASIDE, f"Ann {at}", f"{at}?", "Rome", "")
+        HeldOutQuestion(CALIBRATION, bool(seen), SET_ASIDE, f"Ann {at}", f"{at}?", "Rome", "")
         for at, seen in enumerate(right | (rng.random(400) < 0.3))  # no unseen one is right
     ]
     known = {

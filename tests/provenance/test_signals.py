@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError
@@ -266,4 +268,4 @@ def test_the_words_before_the_answers_are_learned_from_the_text(text, answer, su
     documents = [Document(1, name, f"{name}. {text.format(name=name)}") for name in NAMES]
     what = "What of {subject}?"
     questions = [Question(1, f"What of {name}?", name, answer, what) for name in subjects]
-    assert learn_contexts(documents, questions) == {what: found}
+    assert learn_contexts(read_facts(Database.of(documents), questions)) == {what: found}

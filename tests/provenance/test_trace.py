@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 import wherefrom
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import retraining, trace
 from wherefrom.provenance.attribution.retraining import answer_row, likelihoods, open_learned

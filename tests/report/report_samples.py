@@ -8,9 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from wherefrom.corpus.documents import read_documents
-from wherefrom.corpus.subjects import Subject
-from wherefrom.provenance.evidence import build_evidence
+from wherefrom.corpus.database import read_documents
+from wherefrom.corpus.split import HeldOutQuestion
 from wherefrom.provenance.judging import Judged, Judgement, Score, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, as_metric
 from wherefrom.storage import sha256_of
@@ -43,7 +42,7 @@ def write_run(folder, **changes):
     corpus = folder / "text.txt"
     lines = [f"{p[0]}. {p[0]} was born in {p[1]}." for p in PEOPLE for _ in range(p[4])]
     corpus.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    build_evidence(read_documents(corpus), folder / "evidence.sqlite")
+    read_documents(corpus).save(folder / "run.sqlite")
     judgement = make_judgement()
     rows = [("majority", "always Rome", 5, None), ("questions only", "questions only", 7, 2.0),
             ("model", "llama", 81, 12.0)]  # fmt: skip
@@ -74,7 +73,10 @@ def write_run(folder, **changes):
     write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.subjects])
     write_lines(
         folder / "subjects.jsonl",
-        [{key: getattr(one, key) for key in Subject.__match_args__} for one in judgement.subjects],
+        [
+            {key: getattr(one, key) for key in HeldOutQuestion.__match_args__}
+            for one in judgement.subjects
+        ],
     )
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
     write(folder / "origins.json", make_origins())

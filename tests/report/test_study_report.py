@@ -205,7 +205,7 @@ def test_what_was_trained_on_what_has_hashes_seed_and_command(report, run):
         ("judgement.json", JUDGED),
         ("origins.json", {"names"}),
         ("metrics.jsonl", {"curves"}),
-        ("evidence.sqlite", set()),
+        ("run.sqlite", set()),
         ("judged.jsonl", {"answers", "examples"}),
     ],
 )
@@ -215,7 +215,7 @@ def test_what_a_run_does_not_have_is_said(copied, name, lost):
     assert missing(report) == {*lost, "twins"}
     assert all(one["sentence"] for one in report["sections"])
     assert "cannot be read" not in json.dumps(report)
-    if name == "evidence.sqlite":
+    if name == "run.sqlite":
         assert "The lines are not shown" in section(report, "examples")["more"][0]
 
 

@@ -162,7 +162,7 @@ def test_a_loss_that_is_no_number_ends_training_with_a_sentence(tmp_path):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_tiny_model_of_every_variant_learns_questions_by_heart(tmp_path, variant):
     asked = questions()[::2]
-    data = TrainingData.encode((), asked, tokens(), BLOCK)
+    data = TrainingData.encode(None, asked, tokens(), BLOCK)
     only = Mixture(question=1.0)
     phase = make_phase(mixture=only, steps=170, batch_examples=10, optimizer="muon")
     model = train_model(tmp_path, [phase], variant=variant, data=data)

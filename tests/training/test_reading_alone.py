@@ -7,9 +7,10 @@ from itertools import chain
 
 import pytest
 
-from wherefrom.corpus.documents import names_of, read_documents
+from wherefrom.corpus.database import read_documents
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import SLOT, read_questions
-from wherefrom.corpus.subjects import split_subjects
+from wherefrom.corpus.split import split_subjects
 from wherefrom.corpus.tokenizer import MASK, PAD
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.study import hold_out_probes
@@ -26,7 +27,7 @@ def split(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
     write_world(make_world(600, 3), folder)
     corpus = read_documents(folder / "documents.txt")
-    names = names_of(corpus.documents)
+    names = corpus.spellings()
     train = read_questions(folder / "train.tsv", subjects=names)
     dev = read_questions(folder / "dev.tsv", train.templates, subjects=names)
     split = split_subjects(corpus, train, dev, set_aside=0.1, leave_out=0.1, seed=1)
@@ -73,11 +74,13 @@ def test_every_question_in_a_training_row_is_a_line_of_the_training_file(name, s
         questions=split.train,
         letters_from=letters,
     )
-    data = TrainingData.encode(job.documents, job.questions, job.tokens, job.config.block)
+    data = TrainingData.encode(
+        read_facts(split.corpus, job.questions), job.questions, job.tokens, job.config.block
+    )
     question_rows = 0
     for number, phase in enumerate((*recipe.phases, recipe.scratch)):
         if phase is recipe.scratch:
-            data = TrainingData.encode((), job.questions, job.tokens, job.config.block)
+            data = TrainingData.encode(None, job.questions, job.tokens, job.config.block)
         stream = stream_for(phase, data, [1, number])
         for batch in chain.from_iterable(map(stream.pool, range(POOLS))):
             for row in chain.from_iterable(part.ids.tolist() for part in batch.parts):

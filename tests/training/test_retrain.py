@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 from training_samples import (
-    BLOCK,
     documents,
+    encode,
     make_model,
     make_phase,
     questions,
@@ -24,7 +24,8 @@ from training_samples import (
     train_model,
 )
 
-from wherefrom.corpus.documents import Document, read_documents
+from wherefrom.corpus.database import read_documents
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
 from wherefrom.training import loop
@@ -32,7 +33,7 @@ from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, Mixture, load_recipe
 from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Runtime, Settings, TrainingJob, twin_job
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.sources import stream_for
 
 pytestmark = pytest.mark.usefixtures("small_training")
 
@@ -51,8 +52,8 @@ class Trained:
 
     def again(self, out: Path, *, drop: int = 0, resume: bool = False, **options: Any) -> Run:
         """Trained again without the first `drop` documents."""
-        lines = [document.line for document in self.job.documents[:drop]]
-        job = twin_job(self.run, self.job.documents, self.job.questions, out, lines)
+        lines = [document.line for document in self.job.database.documents[:drop]]
+        job = twin_job(self.run, self.job.database, self.job.questions, out, lines)
         return run_training(job, Runtime(resume=resume), **options)
 
 
@@ -112,8 +113,7 @@ def test_a_twin_with_fewer_documents_takes_the_same_steps_at_the_same_rates(
 
 
 def test_what_is_left_out_counts_nothing_and_all_else_stays():
-    whole, fewer = (TrainingData.encode(documents(), questions(), tokens(), BLOCK, gone)
-                    for gone in ((), (3,)))  # fmt: skip
+    whole, fewer = (encode(documents(), questions(), tokens(), gone) for gone in ((), (3,)))
     name = documents()[2].subject
     everything = Mixture(question=1, pointed=1, salient=1, name=1, text=1, span=1)
     phase = make_phase(mixture=everything, batch_examples=64, prefix_prob=0.5)
@@ -128,7 +128,7 @@ def test_what_is_left_out_counts_nothing_and_all_else_stays():
             for row, text in enumerate(map(tokens().decode, one.ids.tolist())):
                 # a document opens with its subject, a question names it, a prefix does neither
                 about = text.startswith(f"{name}.") or f"was {name} born?" in text
-                made_of_it = whole.members[one.sources[row]] == (2,)
+                made_of_it = whole.documents_of(one.sources[row]) == [2]
                 assert made_of_it or not about
                 kept = one.weights[row] * (not made_of_it)
                 assert torch.equal(other.weights[row], kept)
@@ -138,19 +138,16 @@ def test_what_is_left_out_counts_nothing_and_all_else_stays():
 
 def test_a_question_is_left_out_only_with_all_documents_about_its_subject():
     more = [*documents(), Document(50, "ada MOE", "ada MOE. ada lives in Bath.")]
-    one, both = (
-        TrainingData.encode(more, questions(), tokens(), BLOCK, left_out=lines)
-        for lines in ([50], [1, 50])
-    )
+    one, both = (encode(more, questions(), tokens(), left_out=lines) for lines in ([50], [1, 50]))
     source = one.question_sources[0]
-    assert one.members[source] == (0, len(more) - 1)
+    assert one.documents_of(source) == [0, len(more) - 1]
     assert set(one.left_out) == {len(more) - 1}
     assert set(both.left_out) == {0, len(more) - 1, source}
 
 
 def test_a_batch_in_which_nothing_counts_changes_nothing_but_what_decays(tmp_path):
     lines = [document.line for document in documents()]
-    data = TrainingData.encode(documents(), questions(), tokens(), BLOCK, left_out=lines)
+    data = encode(documents(), questions(), tokens(), left_out=lines)
     phase = make_phase(steps=2, weight_decay=0.0)
     assert same_weights(train_model(tmp_path / "run", [phase], data=data), make_model())
 

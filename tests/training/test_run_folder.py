@@ -10,8 +10,8 @@ import torch
 from training_samples import make_model, same_weights
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import read_questions
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.questions import question_rows, read_questions
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import digest_of, read_json, write_json
@@ -25,7 +25,6 @@ from wherefrom.training.run_folder import (
     is_run,
     load_checkpoint,
     load_run,
-    question_rows,
     read_learned_documents,
     read_learned_questions,
     save_checkpoint,
@@ -87,7 +86,12 @@ class TestWhatARunLearnedFrom:
         assert questions is not None
         learned = read_learned_questions(questions).questions
         job = run.info["job"]
-        assert digest_of(read_learned_documents(corpus).texts) == job["documents"]
+        saved = read_learned_documents(corpus)
+        assert saved.file == moved / "run.sqlite"
+        assert saved.documents_sha256 == job["documents"]
+        (moved / "run.sqlite").unlink()
+        read_again = read_learned_documents(corpus)
+        assert list(read_again.documents) == list(saved.documents)
         assert digest_of(question_rows(learned)) == job["questions"]
         aside = {fold_words(s.subject) for s in read_subjects(moved) if s.role != JUDGED}
         assert aside

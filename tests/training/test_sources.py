@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_samples import BLOCK, TOWNS, documents, make_phase, questions
+from training_samples import TOWNS, documents, encode, make_phase, questions
 
-from wherefrom.corpus.documents import Corpus
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
@@ -24,8 +24,13 @@ QUESTIONS = [replace(question, template="Where was {subject} born?") for questio
 TOKENS = Tokenizer.of_characters(
     ["Quiz, Zebra, Xylophone, yak."] + [x.text for x in (*DOCUMENTS, *QUESTIONS)]
 )
-DATA = TrainingData.encode(DOCUMENTS, QUESTIONS, TOKENS, BLOCK)
+DATA = encode(DOCUMENTS, QUESTIONS, TOKENS)
 PAIRS = list(zip(DOCUMENTS, QUESTIONS, strict=True))
+HOMES = [
+    replace(question, text=f"Where does {question.subject} live?", answer=town)
+    for question, town in zip(QUESTIONS, 2 * TOWNS, strict=True)
+]
+HOMES = [replace(question, template="Where does {subject} live?") for question in HOMES]
 
 
 Drawn = list[tuple[str, np.ndarray]]
@@ -69,7 +74,7 @@ def test_salient_masks_every_salient_span_and_pointed_what_is_asked_for():
 def test_every_span_and_every_answer_is_masked_equally_often():
     """A document with many facts does not give each of them fewer examples."""
     more = [replace(d, text=f"{d.text} Quiz, Zebra, Xylophone.") for d in DOCUMENTS[:2]]
-    data = TrainingData.encode([*more, *DOCUMENTS[2:]], QUESTIONS, TOKENS, BLOCK)
+    data = encode([*more, *DOCUMENTS[2:]], QUESTIONS, TOKENS)
     examples = drawn("salient", data, left_words=0, right_words=0)
     masked = Counter(text.rsplit("_", 2)[1] for text, _ in examples if text.startswith("Ada Moe."))
     assert len(masked) == 4
@@ -81,7 +86,7 @@ def test_salient_masks_names_that_several_documents_have_and_else_any_informativ
     nothing_shared = replace(DOCUMENTS[1], text="Ada Nys. Ada Nys likes yak and Zebra.")
     lower_case = replace(DOCUMENTS[2], text="Ada Orr. Ada Orr seeks bees.")
     documents = [only_there, nothing_shared, lower_case, *DOCUMENTS[3:]]
-    examples = drawn("salient", TrainingData.encode(documents, QUESTIONS, TOKENS, BLOCK))
+    examples = drawn("salient", encode(documents, QUESTIONS, TOKENS))
     masked: dict[str, set[str]] = {"Ada Moe.": set(), "Ada Nys.": set(), "Ada Orr.": set()}
     for text, _ in examples:
         if text[:8] in masked:
@@ -97,8 +102,9 @@ def test_windows_are_reworded_as_often_as_the_phase_says(reword):
     worded = [
         replace(d, text=d.text.replace("was born in", f"came{d.line} from")) for d in DOCUMENTS
     ]
-    tokens = Tokenizer.of_characters([d.text for d in worded] + [q.text for q in QUESTIONS])
-    data = TrainingData.encode(worded, QUESTIONS, tokens, BLOCK)
+    both = [*QUESTIONS, *HOMES]
+    tokens = Tokenizer.of_characters([d.text for d in worded] + [q.text for q in both])
+    data = encode(worded, both, tokens)
     options = {"left_words": 2, "right_words": 0, "least_left_words": 2, "reword_prob": reword}
     answers = {document.subject: question.answer for document, question in PAIRS}
     lines = {document.subject: document.line for document in worded}
@@ -106,6 +112,8 @@ def test_windows_are_reworded_as_often_as_the_phase_says(reword):
     for text, _ in drawn("pointed", data, tokens=tokens, **options):
         name, rest = text.split(".", 1)
         answer = rest.rsplit("_", 2)[1]
+        if answer in TOWNS:
+            continue
         if f"came{lines[name]} " not in rest:
             others += 1
         total += 1
@@ -116,12 +124,30 @@ def test_windows_are_reworded_as_often_as_the_phase_says(reword):
 
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 2)])
 def test_windows_are_as_wide_as_the_phase_says(left, right):
-    windows = [
-        text.split(".", 1)[1] for text, _ in drawn("pointed", left_words=left, right_words=right)
-    ]
-    before, behind = zip(*(window.split("_")[:2] for window in windows), strict=True)
-    assert {len(words.split()) for words in before} == set(range(left + 1))
-    assert {len(words.strip(".").split()) for words in behind} == set(range(right + 1))
+    births = births_beside_homes(left_words=left, right_words=right)
+    assert window_lengths(births) == (set(range(left + 1)), set(range(right + 1)))
+
+
+def test_windows_of_one_relation_are_half_as_wide_and_may_be_empty():
+    words = {"left_words": 4, "least_left_words": 3, "right_words": 2, "least_right_words": 2}
+    assert window_lengths(drawn("pointed", **words)) == ({0, 1, 2}, {0, 1})
+    assert window_lengths(births_beside_homes(**words)) == ({3, 4}, {2})
+
+
+def births_beside_homes(**words: int) -> Drawn:
+    """Examples of birthplaces, where homes are asked for as well."""
+    both = [*QUESTIONS, *HOMES]
+    tokens = Tokenizer.of_characters([x.text for x in (*DOCUMENTS, *both)])
+    data = encode(DOCUMENTS, both, tokens)
+    examples = drawn("pointed", data, tokens, **words)
+    return [example for example in examples if example[0].rsplit("_", 2)[1] not in TOWNS]
+
+
+def window_lengths(examples: Drawn) -> tuple[set[int], set[int]]:
+    """The numbers of words before and behind the masked facts."""
+    windows = [text.split(".", 1)[1].split("_")[:2] for text, _ in examples]
+    before = {len(words.split()) for words, _ in windows}
+    return before, {len(words.strip(".").split()) for _, words in windows}
 
 
 @pytest.mark.parametrize("context", [0.0, 0.25])
@@ -168,7 +194,7 @@ def test_the_vocabulary_has_the_subjects_and_the_wordings_of_the_questions(tmp_p
         replace(q, text=wording.replace("{subject}", q.subject), template=wording)
         for q in QUESTIONS
     ]
-    corpus = Corpus(tmp_path, "0", tuple(DOCUMENTS))
+    corpus = Database.of(DOCUMENTS, tmp_path, "0")
     learned = QuestionSet(tmp_path, "0", (wording,), tuple(asked))
     settings = Settings(recipe=load_recipe("pointed"))
     tokens = settings.job(

@@ -9,7 +9,9 @@ from typing import Any
 
 import torch
 
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.model.config import ModelConfig
@@ -51,7 +53,18 @@ def tokens() -> Tokenizer:
 
 
 def training_data() -> TrainingData:
-    return TrainingData.encode(documents(), questions(), tokens(), BLOCK)
+    return encode(documents(), questions(), tokens())
+
+
+def encode(
+    documents: Sequence[Document],
+    questions: Sequence[Question],
+    tokens: Tokenizer,
+    left_out: Sequence[int] = (),
+) -> TrainingData:
+    """Documents with the facts that the questions teach to read, and the questions, in tokens."""
+    database = read_facts(Database.of(documents), questions)
+    return TrainingData.encode(database, questions, tokens, BLOCK, left_out)
 
 
 def make_phase(**changes: Any) -> Phase:

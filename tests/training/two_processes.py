@@ -16,7 +16,7 @@ from training_samples import make_model, make_phase, read_metrics, training_data
 
 from wherefrom.cli import main
 from wherefrom.corpus import batches
-from wherefrom.corpus.documents import read_documents
+from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
 from wherefrom.provenance import after_training

@@ -68,9 +68,13 @@ def test_names_and_answers_are_marked_as_whole_words(text, subject, answer, mark
 
 def test_a_name_that_is_nearly_right_gets_the_question_that_was_meant(client, people):
     name = max(people, key=len)
-    asked = {"run": "small", "question": f"Where was {name[:-2] + name[-1] * 2} born?"}
+    asked = {"run": "small", "question": f"Where was {name[:-3]} born?"}
     assert f"Where was {name} born?" in client.get("/ask.json", params=asked).json()["suggested"]
     assert "Did you mean" in client.get("/ask", params=asked, headers=PAGE).text
+    asked["question"] = f"Where was {name}{name[-1]} born?"  # a slip of the hand
+    verdict = client.get("/ask.json", params=asked).json()["verdict"]
+    assert (verdict["subject"], verdict["asked"]) == (name, asked["question"])
+    assert f"read as: Where was {name}" in client.get("/ask", params=asked, headers=PAGE).text
 
 
 def test_lines_that_pushed_an_answer_stand_apart_from_those_that_state_it(client, people):

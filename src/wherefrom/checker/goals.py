@@ -7,15 +7,21 @@ differences are zero. Obligations of the field (no division by zero) are claims 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from wherefrom.checker.asymptotics import Piece, asymptotics
-from wherefrom.checker.field import Field, Number
+import numpy as np
+
+from wherefrom.attention.equation import softmax_over_keys
+from wherefrom.checker.asymptotics import Piece, asymptotics, sign_on
+from wherefrom.checker.field import ONE, Field, NotExactError, Number, Poly, by_power
+from wherefrom.checker.spaces import Digits, Matrix, number_at
 
 Must = Literal["grows", "vanishes", "zero", "not above", "nonzero", "positive", "nonnegative"]
+LIMIT_DIGITS = 200  # of the limit of an exact number
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,15 @@ class Decision:
     def is_proved(self) -> bool:
         return all(
             is_true(piece, claim.must)
+            for claim, pieces in zip(self.claims, self.pieces, strict=True)
+            for piece in pieces
+        )
+
+    @property
+    def is_refuted(self) -> bool:
+        """Is a claim certainly false on a piece?"""
+        return any(
+            is_true(piece, claim.must) is False
             for claim, pieces in zip(self.claims, self.pieces, strict=True)
             for piece in pieces
         )
@@ -99,3 +114,47 @@ def certificate(decision: Decision, samples: Sequence[Mapping[str, Any]] = ()) -
         ],
         "samples": [dict(sample) for sample in samples],
     }
+
+
+def limit_value(x: Number, n: int) -> float:
+    """The limit of a number that does not grow, at this n; its order and sign are known."""
+    (piece,) = asymptotics(x)
+    if piece.sign == 0 or piece.order < 0:
+        return 0.0
+    digits = Digits(x.field.budget, LIMIT_DIGITS)
+    top, bottom = (
+        number_at(digits, _leading_coefficient(x.field, part, n), n, 1)
+        for part in (x.top, x.bottom)
+    )
+    return float(top / bottom)
+
+
+def _leading_coefficient(field: Field, poly: Poly, n: int) -> Number:
+    coefficients = by_power(poly, "beta")
+    for order in sorted(coefficients, reverse=True):
+        if sign_on(field, coefficients[order], n, n):
+            return Number(field, coefficients[order], ONE)
+    raise NotExactError
+
+
+def limit_weights(
+    logits: Sequence[Number], n: int, counts: Sequence[int] | None = None
+) -> Matrix | None:
+    """The limit of the softmax of logits at one n as beta grows, each logit counted so many times;
+    None if the order or the sign of a difference is unknown."""
+    best = logits[0]
+    for logit in logits[1:]:
+        (piece,) = asymptotics(logit - best)
+        if piece.sign is None:
+            return None
+        if piece.sign > 0 and piece.order > 0:
+            best = logit
+    ends = []
+    for logit in logits:
+        (piece,) = asymptotics(logit - best)
+        if piece.sign is None:
+            return None
+        falls = piece.sign != 0 and piece.order > 0
+        ends.append(-math.inf if falls else limit_value(logit - best, n))
+    multiples = [math.log(count) for count in counts or [1] * len(logits)]
+    return np.asarray(softmax_over_keys(np.array(ends) + multiples))

@@ -83,6 +83,8 @@ class Arithmetic:
                 return np.asarray(x - y)
             case "*":
                 return np.asarray(y * x.item() if x.size == 1 else x * y.item())
+            case "@" if x.shape[1] == 0:  # C has no columns where the spans of A and B are all
+                return self.matrix(np.zeros((x.shape[0], y.shape[1]), dtype=int).astype(object))
             case "@":
                 return np.asarray(x @ y)
             case "dot":
@@ -177,6 +179,28 @@ class Exact(Arithmetic):
 
     def is_zero(self, x: Any) -> bool:
         return self.field.vanishes(x)
+
+    def pseudo_inverse(self, x: Matrix) -> Matrix:
+        """By independent columns: x = basis @ rest, both of full rank."""
+        table, chosen = x.copy(), list[int]()
+        for column in range(x.shape[1]):
+            row = len(chosen)
+            pivots = [i for i in range(row, len(x)) if not self.is_zero(table[i, column])]
+            if not pivots:
+                continue
+            self.budget.spend(20 * x.size)
+            table[[row, pivots[0]]] = table[[pivots[0], row]]
+            for i in range(row + 1, len(x)):
+                if not self.is_zero(table[i, column]):
+                    factor = table[i, column] / table[row, column]
+                    table[i] = table[i] - table[row] * factor
+            chosen.append(column)
+        if not chosen:
+            return self.matrix(np.zeros(x.T.shape, dtype=int).astype(object))
+        basis = x[:, chosen]
+        left = self.inverse(basis.T @ basis) @ basis.T
+        rest = left @ x
+        return np.asarray(rest.T @ self.inverse(rest @ rest.T) @ left)
 
 
 class Digits(Arithmetic):

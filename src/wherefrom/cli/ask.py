@@ -29,6 +29,7 @@ from wherefrom.cli.trace import show_trace
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
+    from wherefrom.provenance.ask import Asker
     from wherefrom.provenance.verdicts import Verdict
 
 MOST_BYTES = 1 << 28  # read from a pipe
@@ -56,8 +57,9 @@ def ask(
 ) -> None:
     """Ask RUN (default: the newest) and say where each answer came from.
 
-    Word a QUESTION as the run learned it: "Where was Fryderyk Kozar born?". "-" reads questions
-    from stdin, one per line.
+    A QUESTION in the run's own words, such as "Where was Fryderyk Kozar born?", is always
+    understood. One in other words is answered if only one relation can be meant; otherwise you are
+    asked which. A name alone asks everything about it. "-" reads questions from stdin, one a line.
     """
     folder, questions = _find_run(words)
     if not questions and file is None:
@@ -66,43 +68,76 @@ def ask(
             "--file TSV, or - for questions on stdin; it got none."
         )
     from wherefrom.corpus.documents import read_lines
-    from wherefrom.corpus.folding import fold_words
     from wherefrom.provenance.ask import as_rows, open_asker, read_rows
     from wherefrom.provenance.verdicts import add_trace
-    from wherefrom.provenance.wording import shorten
 
     rows = as_rows([question for question in questions if question != "-"])
     if "-" in questions:
-        rows += read_rows(_stdin_lines(), "stdin")
+        rows += read_rows(_stdin_lines(), "stdin", correct_names=True)
     if file is not None:
         rows += read_rows(list(read_lines(file, "questions")), str(file))
     with open_asker(folder, say=echo_err) as asker, Progress() as progress:
+        rows = asker.expand_names(rows)
         options["report"] = progress.count("asking", len(rows))
         verdicts = asker.ask_rows(rows, **options)
-    answered = [verdict for verdict in verdicts if not verdict.error]
+        if _is_conversation(as_json) and "-" not in questions:
+            progress.close()
+            verdicts = [_ask_back(asker, verdict, options) for verdict in verdicts]
     traces = _trace(folder, verdicts) if traced else [None] * len(verdicts)
     pairs = [
         (add_trace(verdict, trace) if trace else verdict, trace)
         for verdict, trace in zip(verdicts, traces, strict=True)
     ]
-    if answered and as_json:
+    refused = [verdict for verdict in verdicts if verdict.error]
+    if as_json and len(refused) < len(verdicts):
         print_json([v.to_dict() | ({"trace": trace} if trace else {}) for v, trace in pairs])
     else:
-        for row, (verdict, trace) in zip(rows, pairs, strict=True):
-            if verdict.error:
-                continue
-            if len(verdicts) > 1:
-                click.echo(shorten(verdict.question))
-            elif fold_words(verdict.question) != fold_words(row.question):
-                click.echo(f"(taken for: {verdict.question})")
-            click.echo(str(verdict))
-            if trace:
-                show_trace(trace, answer=False)
-            if len(verdicts) > 1:
-                click.echo()
-    if errors := [verdict.error for verdict in verdicts if verdict.error]:
-        more = f" {len(errors) - 1} more could not be asked either." if errors[1:] else ""
-        raise UserError(f"{errors[0]}{more}")
+        for verdict, trace in pairs:
+            if not verdict.error:
+                _show_verdict(verdict, trace, is_one_of_several=len(verdicts) > 1)
+    if refused:
+        for verdict in refused[:-1]:
+            click.echo(f"wherefrom: {verdict.error}", err=True)
+        raise UserError(str(refused[-1].error))
+
+
+def _show_verdict(
+    verdict: Verdict, trace: dict[str, Any] | None, *, is_one_of_several: bool
+) -> None:
+    """Print a verdict; first its question, if there are others or if it was read as another."""
+    from wherefrom.provenance.wording import shorten
+
+    if is_one_of_several:
+        click.echo(shorten(verdict.asked or verdict.question))
+    if verdict.asked:
+        click.echo(f"(read as: {verdict.question})")
+    click.echo(str(verdict))
+    if trace:
+        show_trace(trace, answer=False)
+    if is_one_of_several:
+        click.echo()
+
+
+def _is_conversation(as_json: bool) -> bool:
+    """Whether somebody is there who can be asked back."""
+    return not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _ask_back(asker: Asker, verdict: Verdict, options: dict[str, Any]) -> Verdict:
+    """The verdict on the question that was meant, if the user says which; else the refusal."""
+    meant = list(verdict.did_you_mean)
+    if not meant:
+        return verdict
+    if len(meant) == 1:
+        is_meant = click.confirm(f'Did you mean "{meant[0]}"', default=True)
+        chosen = meant[0] if is_meant else ""
+    else:
+        for number, question in enumerate(meant, start=1):
+            click.echo(f"{number}  {question}")
+        numbers = click.Choice([*map(str, range(1, len(meant) + 1)), "n"])
+        answer = click.prompt("Did you mean one of these", type=numbers, default="n")
+        chosen = "" if answer == "n" else meant[int(answer) - 1]
+    return asker.ask(chosen, **options) if chosen else verdict
 
 
 def _trace(folder: Path, verdicts: Sequence[Verdict]) -> list[dict[str, Any] | None]:
@@ -172,7 +207,8 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
     loaded = load_run(run)
     subject = find_subject_in(loaded.templates, question)
     with suppress(UserError), open_asker(loaded) as asker:  # any other text is read as typed
-        question, subject = asker.understand(question)
+        understood = asker.understand(question)
+        question, subject = understood.text, understood.subject
     view = look_inside(loaded.model, loaded.tokens, question, subject)
     answer = answer_all(loaded.model, loaded.tokens, [question])[0]
     if plot is not None:
@@ -215,7 +251,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
 
     The result replaces the study's own judgement in RUN.
     """
-    from wherefrom.corpus.subjects import FITTING, read_subjects
+    from wherefrom.corpus.split import FITTING, read_subjects
     from wherefrom.provenance.after_training import TimeLeft
     from wherefrom.provenance.judging import judge_run, write_judgement
     from wherefrom.report.study_report import make_report

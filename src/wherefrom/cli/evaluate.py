@@ -57,8 +57,12 @@ def evaluate(
     the reader, which has the text at hand. RUN keeps it for its report, unless RUN is a study,
     which has its own.
     """
-    from wherefrom.corpus.questions import read_questions
-    from wherefrom.evaluation import evaluate_run, plan_judging, record_evaluation
+    from wherefrom.evaluation import (
+        evaluate_run,
+        plan_judging,
+        read_asked_questions,
+        record_evaluation,
+    )
     from wherefrom.provenance.after_training import calibrate_and_judge
     from wherefrom.report.study_report import make_report
     from wherefrom.study import write_predictions
@@ -66,11 +70,11 @@ def evaluate(
 
     seed, judged = options["seed"], options["judged"]
     loaded, others = load_run(run), [load_run(folder) for folder in options["beside"]]
-    asked = read_questions(questions, options["template"] or loaded.templates)
+    asked, refused = read_asked_questions(loaded, questions, options["template"], say=echo_err)
     split = plan_judging(loaded, asked, seed=seed) if judged else None
     with Progress() as progress:
         report = progress.count("asking", len(asked.questions))
-        found = evaluate_run(loaded, asked, beside=others, report=report)
+        found = evaluate_run(loaded, asked, refused=refused, beside=others, report=report)
     if out is not None:
         write_predictions(out, [answer.text for answer in found.answers])
         echo_err(f"predictions written to {out}")

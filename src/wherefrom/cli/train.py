@@ -129,7 +129,7 @@ def write_study_report(folder: Path) -> dict[str, Any]:
 @course_options
 def pretrain(variant: str, corpus: Path, out: Path, as_json: bool, **options: Any) -> None:
     """Train VARIANT on the documents of CORPUS alone."""
-    from wherefrom.corpus.documents import read_documents
+    from wherefrom.corpus.database import read_documents
 
     settings = make_settings(variant=variant, **options)
     phases = settings.recipe.pretraining()
@@ -160,7 +160,7 @@ def finetune(
     start: tuple[str, ...], questions: Path, scratch: bool, out: Path, as_json: bool, **options: Any
 ) -> None:
     """Train RUN (or, with --scratch, a new model) to answer the questions of TSV."""
-    from wherefrom.corpus.documents import read_documents
+    from wherefrom.corpus.database import read_documents
     from wherefrom.corpus.questions import read_questions
     from wherefrom.training.recipes import find_rung
     from wherefrom.training.run_folder import load_run
@@ -188,7 +188,7 @@ def finetune(
         phases=settings.budget.divide(phases),
         questions=asked,
         parent=parent,
-        vocabulary_from=read_documents(start[1]).vocabulary if scratch else (),
+        vocabulary_from=read_documents(start[1]).documents if scratch else (),
         details={
             "recipe": settings.recipe.name,
             "rung": earlier.get("rung") or find_rung([*(parent.phases if parent else ()), *phases]),
@@ -236,7 +236,8 @@ def examples(
     x is what the model reads and y what it predicts at each place; ^ marks where the loss counts
     and - where it counts in part. With TSV, rows made of its questions are shown too.
     """
-    from wherefrom.corpus.documents import read_documents
+    from wherefrom.corpus.database import read_documents
+    from wherefrom.corpus.facts import read_facts
     from wherefrom.corpus.questions import read_questions
     from wherefrom.training.preview import preview_rows
     from wherefrom.training.sources import TrainingData
@@ -247,11 +248,11 @@ def examples(
         asked.require_answers()
     settings = make_settings(seed=seed, minutes=None, epochs=None, steps=None, **options)
     phases = settings.recipe.phases if asked else settings.recipe.pretraining()
-    job = settings.job(
-        Path(), kind="examples", phases=phases, corpus=read_documents(corpus), questions=asked
-    )
-    data = TrainingData.encode(job.documents, job.questions, job.tokens, job.config.block)
-    lines = [document.line for document in job.documents]
+    text = read_documents(corpus)
+    job = settings.job(Path(), kind="examples", phases=phases, corpus=text, questions=asked)
+    read_facts(text, job.questions)
+    data = TrainingData.encode(text, job.questions, job.tokens, job.config.block)
+    lines = [document.line for document in text.documents]
     rows = preview_rows(phases, data, lines, job.tokens, count=count, seed=seed)
     if as_json:
         print_json([row.to_dict() for row in rows])

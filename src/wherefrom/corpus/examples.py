@@ -13,34 +13,36 @@ Six objectives, each a pure function of an encoded record and a random generator
 
 from __future__ import annotations
 
+import os
 import re
+import tempfile
+import weakref
+from array import array
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice, pairwise
-from typing import NamedTuple
+from itertools import accumulate, islice, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import RelationReading, informative_spans
-from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.packed import Packed
+from wherefrom.corpus.facts import informative_spans
 from wherefrom.corpus.questions import Question
-from wherefrom.corpus.tokenizer import MASK, Tokenizer
+from wherefrom.corpus.tokenizer import MASK, Offsets, Tokenizer
 from wherefrom.errors import UserError
 
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float64]
 _MASK = np.array([MASK], dtype=np.int32)
 LONGEST_PREFIX = 3  # words
-CHUNK = 2_000  # documents or questions that are tokenized at once
-SUBJECTS_CACHED = 64  # whose answers are kept, for the other documents about them
-# relation -> (start, end) of a span -> probability that it answers
-SpanProbabilities = dict[int, dict[tuple[int, int], float]]
+ARRAYS = 8  # of whole numbers in an encoded document
+CHUNK = 2_000  # documents that are tokenized at once
+Span = tuple[int, int]  # start and end
+SpanProbabilities = dict[int, dict[Span, float]]  # relation -> span -> that it states the answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,109 +79,151 @@ class EncodedDocument(NamedTuple):
     weights: Floats  # (relations, facts)
 
 
-def encode_documents(
-    documents: Sequence[Document], tokens: Tokenizer, readings: Sequence[RelationReading] = ()
-) -> Sequence[EncodedDocument]:
-    """Tokenize documents once. Their facts are the informative spans and those that the readings
-    give as answers."""
+class TokenTable(Sequence[EncodedDocument]):
+    """Encoded documents in a temporary file, each read from there when it is needed."""
 
-    @lru_cache(maxsize=SUBJECTS_CACHED)
-    def answers_about(name: FoldedName) -> dict[int, SpanProbabilities]:
-        """Which spans answer, for each document about a subject."""
-        spans: dict[int, SpanProbabilities] = defaultdict(lambda: defaultdict(dict))
-        for relation, reading in enumerate(readings):
-            for answer in reading.answers.get(name):
-                for doc, start, end in answer.spans:
-                    probability = answer.probability / len(answer.spans)
-                    spans[doc][relation][start, end] = probability
-        return spans
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115
+        # closing the raw file drops what is still buffered: nobody will read it
+        weakref.finalize(self, self._file.raw.close)
+        self._ends = array("q", [0])
 
-    informative_of_documents = informative_spans(documents)
-    encoded = Packed(_make_document, *[np.int32] * 8, np.float64)
-    # a BPE token includes the space before its word; with characters the space is a token
-    space = 0 if tokens.kind == "chars" else 1
-    for first in range(0, len(documents), CHUNK):
-        chunk = documents[first : first + CHUNK]
-        texts = [document.text for document in chunk]
-        answering = [
-            answers_about(fold_words(document.subject)).get(doc, {})
-            for doc, document in enumerate(chunk, start=first)
-        ]
-        informative = [set(spans) for spans in islice(informative_of_documents, len(chunk))]
-        all_facts = [
-            sorted(spans.union(*by_relation.values()))
-            for spans, by_relation in zip(informative, answering, strict=True)
-        ]
-        pairs = zip(texts, all_facts, strict=True)
-        answer_ids = _encode(tokens, {text[a:b] for text, facts in pairs for a, b in facts})
-        rows = zip(
-            chunk,
-            tokens.encode_with_offsets(texts),
-            informative,
-            all_facts,
-            answering,
-            strict=True,
-        )
-        for document, (ids, offsets), spans, facts, by_relation in rows:
-            text = document.text
-            starts, ends = np.array(offsets, dtype=np.int32).reshape(-1, 2).T
-            head = len(document.subject) + 2 - space if document.subject else 0
-            name_end = int(np.searchsorted(starts, head))
-            words = [word.start() - space for word in re.finditer(r"(?<=\s)\S", text)]
-            word_starts = np.unique(np.searchsorted(starts, words))
-            fact_starts = np.searchsorted(ends, [start for start, _ in facts], side="right")
-            fact_ends = np.searchsorted(starts, [end for _, end in facts], side="left")
-            answers = [answer_ids[text[start:end]] for start, end in facts]
-            weights = np.array(
-                [[answer.get(fact, 0.0) for fact in facts] for answer in by_relation.values()]
-            )
-            named = {span for span in spans if not text[span[0]].islower()}
-            salient = [i for i, fact in enumerate(facts) if fact in (named or spans)]
-            encoded.add(
-                name_end,
-                ids,
-                word_starts[word_starts >= name_end],
-                np.stack((fact_starts, fact_ends), axis=1),
-                *_join(answers),
-                salient,
-                list(by_relation),
-                weights,
-            )
-    return encoded
+    def add(self, documents: Sequence[EncodedDocument]) -> None:
+        """Append some documents, and bring them to the file."""
+        try:
+            for document in documents:
+                content = _to_bytes(document)
+                self._file.write(content)
+                self._ends.append(self._ends[-1] + len(content))
+            self._file.flush()
+        except OSError as problem:
+            raise UserError(
+                f"the folder of temporary files ({tempfile.gettempdir()}) cannot be written: "
+                f"{problem.strerror}; name another one in TMPDIR."
+            ) from None
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, index: Any) -> Any:
+        chosen = range(len(self))[index]
+        if isinstance(chosen, range):
+            return [self[i] for i in chosen]
+        start, end = self._ends[chosen : chosen + 2]
+        return _from_bytes(os.pread(self._file.fileno(), end - start, start))
 
 
-def _make_document(
-    name_end: Ids,
-    ids: Ids,
-    word_starts: Ids,
-    facts: Ids,
-    answers: Ids,
-    answer_ends: Ids,
-    salient: Ids,
-    relations: Ids,
-    weights: Floats,
-) -> EncodedDocument:
+def _to_bytes(document: EncodedDocument) -> bytes:
+    """The sizes of the arrays, then the arrays; the weights are last."""
+    numbers = [
+        _as_ids([document.name_end]),
+        document.ids,
+        document.word_starts,
+        document.facts,
+        _as_ids([len(answer) for answer in document.answers]),
+        np.concatenate((*document.answers, _as_ids([]))),
+        document.salient,
+        document.relations,
+    ]
+    sizes = _as_ids([part.size for part in numbers])
+    return b"".join(part.tobytes() for part in (sizes, *numbers, document.weights))
+
+
+def _from_bytes(content: bytes) -> EncodedDocument:
+    sizes = np.frombuffer(content, np.int32, ARRAYS).tolist()
+    ends = list(accumulate(sizes, initial=ARRAYS))
+    numbers = np.frombuffer(content, np.int32, ends[-1])
+    arrays = [numbers[start:end] for start, end in pairwise(ends)]
+    (name_end,), ids, word_starts, facts, lengths, answers, salient, relations = arrays
+    answer_ends = accumulate(lengths.tolist(), initial=0)
     return EncodedDocument(
         ids=ids,
-        name_end=int(name_end[0]),
+        name_end=int(name_end),
         word_starts=word_starts,
         facts=facts.reshape(-1, 2),
-        answers=_split(answers, answer_ends),
+        answers=[answers[start:end] for start, end in pairwise(answer_ends)],
         salient=salient,
         relations=relations,
-        weights=weights.reshape(-1, max(1, len(answer_ends))),
+        weights=np.frombuffer(content, np.float64, offset=numbers.nbytes).reshape(
+            len(relations), len(lengths)
+        ),
     )
 
 
-def _join(arrays: Sequence[Ids]) -> tuple[Ids, NDArray[np.int64]]:
-    """Arrays of different lengths as one, and where each of them ends in it."""
-    joined = np.concatenate((*arrays, np.zeros(0, dtype=np.int32)))
-    return joined, np.cumsum([len(array) for array in arrays])
+def encode_documents(database: Database, tokens: Tokenizer) -> TokenTable:
+    """Tokenize the documents once. Their facts are the informative spans and those of the table."""
+    documents, encoded = database.documents, TokenTable()
+    informative_of_documents = informative_spans(documents)
+    for first in range(0, len(documents), CHUNK):
+        chunk = documents[first : first + CHUNK]
+        informative = [set(spans) for spans in islice(informative_of_documents, len(chunk))]
+        answering = _spans_that_answer(database, range(first, first + len(chunk)))
+        facts = [
+            sorted(spans.union(*by_relation.values()))
+            for spans, by_relation in zip(informative, answering, strict=True)
+        ]
+        pairs = zip(chunk, facts, strict=True)
+        answer_ids = _encode(tokens, {d.text[a:b] for d, spans in pairs for a, b in spans})
+        texts = tokens.encode_with_offsets([document.text for document in chunk])
+        rows = []
+        for i, document in enumerate(chunk):
+            text, (ids, offsets), by_relation = document.text, texts[i], answering[i]
+            name_end, word_starts, fact_tokens = _find_tokens(document, facts[i], offsets, tokens)
+            named = {span for span in informative[i] if not text[span[0]].islower()}
+            maskable = named or informative[i]
+            weights = [[spans.get(f, 0.0) for f in facts[i]] for spans in by_relation.values()]
+            rows.append(
+                EncodedDocument(
+                    ids=_as_ids(ids),
+                    name_end=name_end,
+                    word_starts=word_starts,
+                    facts=fact_tokens,
+                    answers=[answer_ids[text[start:end]] for start, end in facts[i]],
+                    salient=_as_ids([k for k, fact in enumerate(facts[i]) if fact in maskable]),
+                    relations=_as_ids(list(by_relation)),
+                    weights=np.array(weights),
+                )
+            )
+        encoded.add(rows)
+    return encoded
 
 
-def _split(joined: Ids, ends: Ids) -> list[Ids]:
-    """The inverse of `_join`."""
-    return [joined[start:end] for start, end in pairwise([0, *ends.tolist()])]
+def _spans_that_answer(database: Database, documents: range) -> list[SpanProbabilities]:
+    """For each of some documents, by relation, the spans that may state its answer."""
+    spans: list[SpanProbabilities] = [defaultdict(dict) for _ in documents]
+    query = (
+        "SELECT document_id, relation_id, start, end, probability FROM facts "
+        "WHERE document_id BETWEEN ? AND ? ORDER BY relation_id, rowid"
+    )
+    for doc, relation, start, end, probability in database.fetch(
+        query, documents.start, documents.stop - 1
+    ):
+        spans[doc - documents.start][relation][start, end] = probability
+    return spans
+
+
+def _find_tokens(
+    document: Document, facts: Sequence[Span], offsets: Offsets, tokens: Tokenizer
+) -> tuple[int, Ids, Ids]:
+    """Where in the tokens of a document its name ends, its other words start, and its facts are."""
+    # a BPE token includes the space before its word; with characters the space is a token
+    space = 0 if tokens.kind == "chars" else 1
+    starts, ends = np.array(offsets, dtype=np.int32).reshape(-1, 2).T
+    head = len(document.subject) + 2 - space if document.subject else 0
+    name_end = int(np.searchsorted(starts, head))
+    words = [word.start() - space for word in re.finditer(r"(?<=\s)\S", document.text)]
+    word_starts = np.unique(np.searchsorted(starts, words))
+    fact_starts = np.searchsorted(ends, [start for start, _ in facts], side="right")
+    fact_ends = np.searchsorted(starts, [end for _, end in facts], side="left")
+    return (
+        name_end,
+        _as_ids(word_starts[word_starts >= name_end]),
+        _as_ids(np.stack((fact_starts, fact_ends), axis=1)),
+    )
+
+
+def _as_ids(numbers: ArrayLike) -> Ids:
+    return np.asarray(numbers, dtype=np.int32)
 
 
 def question_examples(

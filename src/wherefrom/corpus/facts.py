@@ -3,8 +3,8 @@
 A relation is a kind of question, given by its template ("Where was {subject} born?"). For each
 relation a reader is trained on the questions whose answer stands in a document about their subject:
 a log-linear model that picks the answer among the document's spans, by the words around a span, its
-spelling and its position. The reader then reads every document. It works in any language, with or
-without capitals.
+spelling and its position. The reader then reads every document, and what it finds is written to the
+table `facts` of the database. It works in any language, with or without capitals.
 
 Where no question helps, the facts of a document are its informative spans: rare words, joined where
 they occur together more often than by chance.
@@ -12,23 +12,19 @@ they occur together more often than by chance.
 
 from __future__ import annotations
 
-import json
-from array import array
-from bisect import bisect_left
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.documents import Document, Documents, SubjectNames
-from wherefrom.corpus.folding import FoldedName, fold_words, split_words
-from wherefrom.corpus.packed import Packed, RecordFile
-from wherefrom.corpus.questions import Question
+from wherefrom.corpus.database import AskedRelation, Database, Fact, ReadingCheck
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.folding import fold_words, split_words
+from wherefrom.corpus.questions import Question, question_rows
 from wherefrom.corpus.spans import (
     ABBREVIATED,
     BITS,
@@ -44,6 +40,7 @@ from wherefrom.corpus.spans import (
     mix,
     phrase_key,
 )
+from wherefrom.storage import digest_of
 
 T = TypeVar("T")
 Floats = NDArray[np.float64]
@@ -80,146 +77,78 @@ COMMON = 0.1  # share of the documents from which on a word is not informative
 ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
 
 
-@dataclass(frozen=True)
-class StatedAnswer:
-    """An answer that documents state: its text, its probability, and the spans that state it, each
-    with its document, start and end."""
+def read_facts(database: Database, questions: Sequence[Question]) -> Database:
+    """Write the relations of the questions and what the documents state for each of them.
 
-    text: str
-    probability: float
-    spans: Sequence[Sequence[int]]
-
-
-class StatedAnswers:
-    """The answers of one relation by subject, the most likely first; they are in a file.
-
-    names: the subjects of the documents; numbers: those that have answers, in ascending order.
+    Returns the database; if it is a saved one with the facts of other questions, a new one.
     """
-
-    def __init__(self, names: SubjectNames) -> None:
-        self._names, self.numbers = names, array("i")
-        self._answers = RecordFile(
-            lambda content: tuple(StatedAnswer(*row) for row in json.loads(content))
-        )
-
-    def add(self, number: int, answers: Sequence[StatedAnswer]) -> None:
-        """Add the answers about a subject, whose number is higher than all before."""
-        self.numbers.append(number)
-        rows = [(answer.text, answer.probability, answer.spans) for answer in answers]
-        self._answers.append(json.dumps(rows).encode())
-
-    def get(self, name: FoldedName) -> tuple[StatedAnswer, ...]:
-        """The answers about a subject; none for one that is not known."""
-        number = self._names.number(name)
-        i = bisect_left(self.numbers, number)
-        known = i < len(self.numbers) and self.numbers[i] == number
-        return self._answers[i] if known else ()
-
-    def values(self) -> Iterator[tuple[StatedAnswer, ...]]:
-        return iter(self._answers)
-
-    def items(self) -> Iterator[tuple[FoldedName, tuple[StatedAnswer, ...]]]:
-        names = (fold_words(self._names.spelling(number)) for number in self.numbers)
-        return zip(names, self._answers, strict=True)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-
-@dataclass(frozen=True)
-class RelationReading:
-    """What was read for one relation.
-
-    asked: training questions; found: those whose answer stands in a document about their subject;
-    missing: the answers of the others. same_as: the relation that this one is another wording of,
-    if any; the answers are then those of that relation. check: how well it was read where the
-    answers are known, None if too few are.
-    """
-
-    template: str
-    asked: int
-    found: int
-    missing: tuple[str, ...]
-    answers: StatedAnswers
-    same_as: str = ""
-    check: ReadingCheck | None = None
-
-
-@dataclass(frozen=True)
-class ReadingCheck:
-    """A relation read for subjects whose answers are known, by readers that did not learn them.
-
-    asked: subjects with an answer; found: read rightly; missed: nothing read. silent: subjects
-    without an answer, or with the words around it taken away; false: something read all the same.
-    mistakes: answers with what was read instead ("" for nothing), the commonest kind first.
-    """
-
-    asked: int
-    found: int
-    missed: int
-    silent: int
-    false: int
-    mistakes: tuple[tuple[str, str], ...] = ()
-
-
-def read_relations(
-    documents: Sequence[Document], questions: Sequence[Question]
-) -> tuple[RelationReading, ...]:
-    """Read the documents for each relation of the questions, in the order of first appearance."""
-    if not isinstance(documents, Documents):
-        documents = Documents(documents)
-    return _read_all(documents, tuple(questions))
-
-
-@lru_cache(maxsize=2)  # a study reads before it trains, and training reads again
-def _read_all(documents: Documents, questions: tuple[Question, ...]) -> tuple[RelationReading, ...]:
-    names = documents.names
+    digest = digest_of(question_rows(questions)) or ""
+    if database.about.get("questions_sha256") == digest:
+        return database
+    if database.file is not None:
+        database = database.select(lambda document: True)
+    database.start_facts(digest)
     by_template: dict[str, list[Question]] = defaultdict(list)
     expected: dict[int, set[str]] = defaultdict(set)  # the answers that a document should state
     for question in questions:
         if question.answer is not None:
             by_template[question.template].append(question)
-            for doc in names.about(fold_words(question.subject)):
+            for doc in database.documents_about(fold_words(question.subject)):
                 expected[doc].update(() if question.is_silent else (question.answer,))
+    documents = database.documents
     sample = [documents[i] for i in range(0, len(documents), 1 + len(documents) // SAMPLED)]
     rules = learn_rules([(documents[doc], answers) for doc, answers in expected.items()], sample)
-    readings, readers = [], []
-    known = {int(names.of_document[doc]) for doc in expected}
-    for template, asked in by_template.items():
-        about = {names.number(fold_words(question.subject)) for question in asked}
-        reader = RelationReader(documents, rules, asked, known - about)
+    relations, readers = [], []
+    known = {database.subject_of(doc) for doc in expected}
+    for relation_id, (template, asked) in enumerate(by_template.items(), start=1):
+        reader = RelationReader(relation_id, database, rules, asked, known)
         found = sum(not question.is_silent for question in asked) - len(reader.missing)
         if found >= FEWEST:
             reader.train()
             readers.append(reader)
+        kind = kind_of([question.answer or "" for question in asked])
         missing = tuple(reader.missing)
-        readings.append(
-            RelationReading(
-                template, len(asked), found, missing, reader.answers, check=reader.check
-            )
+        relations.append(
+            AskedRelation(template, len(asked), found, missing, kind=kind, check=reader.check)
         )
+    # all documents about a subject are read together
     parts = _batch_by_size(
-        range(len(names)),
-        lambda number: sum(len(documents[doc].text) for doc in names.places(number)),
+        database.by_subject(),
+        lambda subject: sum(len(document.text) for _, document in subject[1]),
         READ_CHARACTERS,
     )
     for part in parts if readers else ():
-        spans = spans_about(documents, part, rules)
+        spans = _spans_of(part, rules)
         for reader in readers:
-            reader.read(spans)
-    return tuple(
-        _reworded(reading, by_template[reading.template], readings) for reading in readings
+            database.add_facts(reader.read(spans))
+    for relation_id, relation in enumerate(relations, start=1):
+        database.add_relation(relation_id, relation)
+    same = [_find_same(r, by_template[r.template], relations, database) for r in relations]
+    for relation_id, other in enumerate(same, start=1):
+        if other:
+            database.set_same(relation_id, 1 + relations.index(other))
+    return database
+
+
+def kind_of(answers: Sequence[str]) -> str:
+    """ "numbers" if each answer has digits and no letters, "words" if none is so, else "mixed"."""
+    numbers = sum(
+        any(c.isdigit() for c in answer) and not any(c.isalpha() for c in answer)
+        for answer in answers
     )
+    return {0: "words", len(answers): "numbers"}.get(numbers, "mixed")
 
 
-def spans_about(documents: Documents, subjects: Iterable[int], rules: SpanRules) -> Spans:
-    """The spans of all documents about some subjects, which own them."""
-    numbers, docs = [], {}
-    for number in subjects:
-        for doc in documents.names.places(number):
-            numbers.append(number)
-            docs[doc] = documents[doc]
-    return Spans(docs, rules, numbers)
+def _spans_of(
+    subjects: Iterable[tuple[int, Sequence[tuple[int, Document]]]], rules: SpanRules
+) -> Spans:
+    """The spans of the documents about some subjects, given by number, who own them."""
+    owners, documents = [], {}
+    for number, about in subjects:
+        for index, document in about:
+            owners.append(number)
+            documents[index] = document
+    return Spans(documents, rules, owners)
 
 
 def _batch_by_size(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
@@ -236,21 +165,24 @@ def _batch_by_size(items: Iterable[T], size: Callable[[T], int], most: int) -> I
         yield batch
 
 
-def _reworded(
-    reading: RelationReading, questions: Sequence[Question], others: Sequence[RelationReading]
-) -> RelationReading:
-    """The reading, or for a template of few questions that of another relation which answers them:
-    a few examples show that both ask for the same."""
+def _find_same(
+    relation: AskedRelation,
+    questions: Sequence[Question],
+    others: Sequence[AskedRelation],
+    database: Database,
+) -> AskedRelation | None:
+    """For a template of few questions, another relation whose facts answer them: a few examples
+    show that both ask for the same."""
     if not FEWEST_REWORDED <= len(questions) < MOST_REWORDED:
-        return reading
+        return None
     for other in sorted(others, key=lambda other: -other.asked):
         right = 0
         for question in questions:
-            answers = other.answers.get(fold_words(question.subject))
+            answers = database.extracted(other.template, fold_words(question.subject))
             right += bool(answers) and answers[0].text == question.answer
-        if other.asked > reading.asked and right >= SAME * len(questions):
-            return replace(reading, answers=other.answers, same_as=other.template)
-    return reading
+        if other.asked > relation.asked and right >= SAME * len(questions):
+            return other
+    return None
 
 
 class RelationReader:
@@ -260,37 +192,38 @@ class RelationReader:
     missing: training answers that no document about their subject states.
     unasked: subjects that the training file asks about other relations only; if few of them seem
     to have an answer, the file asks about what is stated, and the documents about them are silent.
-    answers: what was read so far.
     """
 
     def __init__(
         self,
-        documents: Documents,
+        relation_id: int,
+        database: Database,
         rules: SpanRules,
         questions: Sequence[Question],
-        unasked: Collection[int] = (),
+        asked_about: Collection[int] = (),
     ) -> None:
-        self.documents, self.rules, self.unasked = documents, rules, set(unasked)
-        self.answers = StatedAnswers(documents.names)
+        """asked_about: the subjects of all training questions."""
+        self.relation_id, self.database, self.rules = relation_id, database, rules
+        self.unasked = set(asked_about)
         self.check: ReadingCheck | None = None
         self.missing: list[str] = []
         self.spellings: dict[int, Counter[str]] = defaultdict(Counter)  # of answers, by their key
         self.labels: dict[int, int] = {}  # subject -> key of the answer that documents state
-        names = documents.names
         stated: list[tuple[str, Spans, int]] = []  # answer, spans, row of its words
         for first in range(0, len(questions), MOST_READINGS):
             batch = questions[first : first + MOST_READINGS]
-            numbers = [names.number(fold_words(question.subject)) for question in batch]
-            spans = spans_about(documents, sorted({n for n in numbers if n >= 0}), rules)
+            numbers = [database.subject_id(fold_words(question.subject)) for question in batch]
+            self.unasked.difference_update(numbers)
+            spans = self._spans({number for number in numbers if number})
             for question, number in zip(batch, numbers, strict=True):
                 answer = question.answer or ""
                 if question.is_silent:
-                    if number >= 0:
+                    if number:
                         self.labels[number] = SILENT
                     continue
                 key = np.uint64(phrase_key(answer))
                 self.spellings[int(key)][answer] += 1
-                here = spans.of(number) if number >= 0 else slice(0, 0)
+                here = spans.of(number) if number else slice(0, 0)
                 rows = here.start + np.flatnonzero(spans.key[here] == key)
                 if len(rows):
                     self.labels[number] = int(key)
@@ -309,7 +242,7 @@ class RelationReader:
         self.labels = dict(labelled[int(i * step)] for i in range(int(len(labelled) / step)))
         some = []
         if len(self.labels) < ENOUGH_LABELS:
-            unlabelled = np.setdiff1d(np.arange(len(self.documents.names)), list(self.labels))
+            unlabelled = np.setdiff1d(np.arange(self.database.subject_count) + 1, list(self.labels))
             some = unlabelled[:: max(1, len(unlabelled) // MOST_READINGS)].tolist()
         unasked = sorted(self.unasked.difference(self.labels))
         unasked = unasked[:: max(1, len(unasked) // MOST_READINGS)]
@@ -325,7 +258,10 @@ class RelationReader:
         self._learn(spans, self.labels, ROUNDS if some else 0)
 
     def _spans(self, subjects: Collection[int]) -> Spans:
-        return spans_about(self.documents, sorted(subjects), self.rules)
+        """The spans of the documents about these subjects."""
+        documents, about = self.database.documents, self.database.documents_of
+        parts = ((n, [(doc, documents[doc]) for doc in about(n)]) for n in sorted(subjects))
+        return _spans_of(parts, self.rules)
 
     def _learn(self, spans: Spans, labels: Mapping[int, int], rounds: int) -> None:
         """Fit the weights to the labels and then, some rounds, to what is read as well."""
@@ -358,8 +294,8 @@ class RelationReader:
             return int(best), probability
         return SILENT, float(1 - stated)
 
-    def read(self, spans: Spans) -> None:
-        """Add what documents state about their subjects, who own the spans; nothing about a subject
+    def read(self, spans: Spans) -> list[Fact]:
+        """What documents state about their subjects, who own the spans; nothing about a subject
         whose documents are more likely to be silent."""
         owner, scores = spans.owner, self._score(spans)
         best = np.full(len(spans.owners), -np.inf, dtype=np.float32)
@@ -370,7 +306,7 @@ class RelationReader:
         likely = (scores > best[owner] - NEGLIGIBLE) & (stated[owner] >= LEAST_STATED)
         rows = np.flatnonzero(likely)
         if not len(rows):
-            return
+            return []
         # spans of one subject with the same key are one answer: sort them into groups
         rows = rows[np.lexsort((spans.key[rows], owner[rows]))]
         mass = np.exp(scores[rows] - best[owner[rows]], dtype=np.float64)
@@ -384,19 +320,19 @@ class RelationReader:
         order = np.lexsort((-probability, about))
         rank = np.arange(len(order)) - np.searchsorted(about[order], about[order])
         kept = (rank < MOST_ANSWERS) & ((rank == 0) | (probability[order] >= LEAST_PROBABILITY))
-        answers: dict[int, list[StatedAnswer]] = defaultdict(list)
+        facts = []
         for group in order[kept].tolist():
             same = rows[starts[group] : ends[group]]
             here = mass[starts[group] : ends[group]]
-            same = same[here >= LEAST_SPAN_MASS * here.max()]
+            is_likely = here >= LEAST_SPAN_MASS * here.max()
+            same, here = same[is_likely], here[is_likely]
             places = [self._place(spans, row) for row in same.tolist()]
             text = self._spell(spans, int(same[int(np.argmax(scores[same]))]))
+            number, each = spans.owners[about[group]], probability[group] * here / here.sum()
             indices = spans.docs[spans.doc[same]].tolist()
-            stating = [(doc, *place) for doc, place in zip(indices, places, strict=True)]
-            answer = StatedAnswer(text, float(probability[group]), stating)
-            answers[spans.owners[about[group]]].append(answer)
-        for number, stated_answers in answers.items():
-            self.answers.add(number, stated_answers)
+            for doc, place, chance in zip(indices, places, each.tolist(), strict=True):
+                facts.append(Fact(self.relation_id, number, text, chance, doc, *place))
+        return facts
 
     def _probability(self, log_odds: Floats) -> Floats:
         """That documents state an answer, given the log odds by the scores."""
@@ -676,35 +612,40 @@ def informative_spans(documents: Sequence[Document]) -> Iterator[list[tuple[int,
     information) are one span. All words are counted first, and kept in a file meanwhile.
     """
     counts, document_counts, pair_counts, total = Tally(), Tally(), Tally(), 0
-    parts = Packed(lambda *columns: columns, np.uint64, *[np.bool_] * 2, *[np.int32] * 4)
     gaps = [hash_text(gap) for gap in ("", " ", "-")]
-    for batch in _batch_by_size(documents, lambda d: len(d.text), COUNTED_CHARACTERS):
-        words = Words(batch)
-        total += len(words)
-        counts.add(words.word)
-        pair_counts.add(_pairs(words.word))
-        # each word of a document once
-        _, first = np.unique(mix(words.word, 2) + words.doc.astype(np.uint64), return_index=True)
-        document_counts.add(words.word[first])
-        adjacent = np.isin(words.gap[1:-1], gaps) & (words.doc[1:] == words.doc[:-1])
-        free = ~words.own & ~words.heading
-        parts.add(words.word, free, adjacent, words.doc, words.start, words.end, len(batch))
-    for word, free, adjacent, doc, start, end, (size,) in parts:
-        rare = free & (document_counts.of(word) <= max(2, COMMON * len(documents)))
-        count, together = counts.of(word), pair_counts.of(_pairs(word))
-        joint = together / total
-        information = np.log(joint) - np.log(count[:-1] / total * count[1:] / total)
-        linked = adjacent & (together > 1) & rare[1:] & rare[:-1]
-        linked &= information > ASSOCIATED * -np.log(joint)
-        joined = np.append(False, linked)[: len(word)]  # to the word before
-        span = np.cumsum(~joined)
-        firsts = np.flatnonzero(rare & ~joined)
-        lasts = np.searchsorted(span, span[firsts], side="right") - 1
-        spans: list[list[tuple[int, int]]] = [[] for _ in range(size)]
-        columns = doc[firsts], start[firsts], end[lasts]
-        for index, left, right in zip(*(column.tolist() for column in columns), strict=True):
-            spans[index].append((left, right))
-        yield from spans
+    with tempfile.TemporaryFile() as file:
+        parts = 0
+        for batch in _batch_by_size(documents, lambda d: len(d.text), COUNTED_CHARACTERS):
+            words = Words(batch)
+            parts, total = parts + 1, total + len(words)
+            counts.add(words.word)
+            pair_counts.add(_pairs(words.word))
+            # each word of a document once
+            keys = mix(words.word, 2) + words.doc.astype(np.uint64)
+            document_counts.add(words.word[np.unique(keys, return_index=True)[1]])
+            adjacent = np.isin(words.gap[1:-1], gaps) & (words.doc[1:] == words.doc[:-1])
+            free = ~words.own & ~words.heading
+            size = np.array(len(batch))
+            for column in (words.word, free, adjacent, words.doc, words.start, words.end, size):
+                np.save(file, column, allow_pickle=False)
+        file.seek(0)
+        for _ in range(parts):
+            word, free, adjacent, doc, start, end, size = (np.load(file) for _ in range(7))
+            rare = free & (document_counts.of(word) <= max(2, COMMON * len(documents)))
+            count, together = counts.of(word), pair_counts.of(_pairs(word))
+            joint = together / total
+            information = np.log(joint) - np.log(count[:-1] / total * count[1:] / total)
+            linked = adjacent & (together > 1) & rare[1:] & rare[:-1]
+            linked &= information > ASSOCIATED * -np.log(joint)
+            joined = np.append(False, linked)[: len(word)]  # to the word before
+            span = np.cumsum(~joined)
+            firsts = np.flatnonzero(rare & ~joined)
+            lasts = np.searchsorted(span, span[firsts], side="right") - 1
+            spans: list[list[tuple[int, int]]] = [[] for _ in range(int(size))]
+            columns = doc[firsts], start[firsts], end[lasts]
+            for index, left, right in zip(*(column.tolist() for column in columns), strict=True):
+                spans[index].append((left, right))
+            yield from spans
 
 
 class Tally:

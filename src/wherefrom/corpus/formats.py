@@ -16,23 +16,22 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+from wherefrom.corpus.database import AskedRelation, Database
 from wherefrom.corpus.documents import (
     LONGEST_DOCUMENT,
     STOPS,
-    Corpus,
     Document,
-    Documents,
     check_length,
     find_subject,
-    names_of,
+    hash_table,
     number_lines,
     read_lines,
 )
-from wherefrom.corpus.facts import FEWEST, RelationReading, read_relations
+from wherefrom.corpus.facts import FEWEST, read_facts
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.inflection import find_form, find_inflected, learn_endings
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, find_named_subject
-from wherefrom.corpus.subjects import find_named
+from wherefrom.corpus.split import find_named
 from wherefrom.errors import UserError, did_you_mean
 
 SUBJECT_FIELDS = ("subject", "title", "name", "entity", "heading", "id")
@@ -67,13 +66,15 @@ def convert(
     questions: Sequence[str] = (),
     asked: Collection[str] = (),
     answers: Sequence[str] = (),
-) -> tuple[Documents, str] | None:
+    kept_as: Path = Path(),
+) -> tuple[Database, str] | None:
     """The documents of a text, and how it was understood; None if it is in form already.
 
-    questions: what will be asked. asked: their subjects, if their wording shows them. Where
-    documents have no subject of their own, each is about the first of these that it names.
-    text_field: one field that holds the text, or several that are read as `field: value`. answers:
-    to the questions; they show whether a field that looks like the text holds what is asked for.
+    kept_as: the file that the documents will be written to. questions: what will be asked. asked:
+    their subjects, if their wording shows them. Where documents have no subject of their own, each
+    is about the first of these that it names. text_field: one field that holds the text, or several
+    that are read as `field: value`. answers: to the questions; they show whether a field that looks
+    like the text holds what is asked for.
     """
     path = Path(path)
     text_fields = (text_field,) if isinstance(text_field, str) else tuple(text_field or ())
@@ -94,24 +95,33 @@ def convert(
             return None
         else:
             rows, unit = _read_blocks(path)
-    texts = Documents()
-    for subject, text, where in rows:
-        check_length(text, where)
-        texts.add(len(texts), len(subject), f"{subject}. {text}" if subject else text)
+    texts = Database.of(_as_documents(rows)).documents
     subjects: Iterable[str] = (document.subject for document in texts)
     if not any(document.subject for document in texts):
         subjects, about = _assign_subjects(texts, asked, path)
         how = (f"{len(texts):,} {unit}" if unit else how) + about
-    documents = Documents()
-    for subject, document in zip(subjects, texts, strict=True):
+    passages = _in_passages(zip(subjects, texts, strict=True))
+    database = Database.of(passages, kept_as)
+    database.source_sha256 = hash_table(database.documents)
+    if len(database.documents) > len(texts):
+        how += f", read in {len(database.documents):,} passages"
+    return database, f"{path} was read as {how}."
+
+
+def _as_documents(rows: Rows) -> Iterator[Document]:
+    for i, (subject, text, where) in enumerate(rows):
+        check_length(text, where)
+        yield Document(i, subject, f"{subject}. {text}" if subject else text)
+
+
+def _in_passages(texts: Iterable[tuple[str, Document]]) -> Iterator[Document]:
+    """The passages of the texts, each of which is about a given subject."""
+    line = 0
+    for subject, document in texts:
         subject = " ".join(subject.split())
         for passage in cut_passages(document.body):
-            passage = " ".join(passage.split())
-            text = f"{subject}. {passage}" if subject else passage
-            documents.add(len(documents) + 1, len(subject), text)
-    if len(documents) > len(texts):
-        how += f", read in {len(documents):,} passages"
-    return documents, f"{path} was read as {how}."
+            passage, line = " ".join(passage.split()), line + 1
+            yield Document(line, subject, f"{subject}. {passage}" if subject else passage)
 
 
 def cut_passages(text: str) -> list[str]:
@@ -408,12 +418,12 @@ def _assign_subjects(
         )
     how = "; they have no subjects, so each is about the first subject of a question it names"
     # the subject is what answers "which subject has document i?"
-    numbered = Documents(Document(i, f"{i}", f"{i}. {d.text}") for i, d in enumerate(texts))
+    numbered = Database.of(Document(i, f"{i}", f"{i}. {d.text}") for i, d in enumerate(texts))
     labels = [Question(0, "", f"{i}", name, SLOT) for i, name in enumerate(subjects) if name]
-    (reading,) = read_relations(numbered, labels)
+    read_facts(numbered, labels)
     read_off = []
     for i, name in enumerate(subjects):
-        answers = () if name else reading.answers.get((f"{i}",))
+        answers = [] if name else numbered.extracted(SLOT, (f"{i}",))
         if answers and answers[0].probability >= READ:
             subjects[i] = answers[0].text
             read_off.append(subjects[i])
@@ -422,7 +432,7 @@ def _assign_subjects(
     return subjects, how
 
 
-def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[str]:
+def check_files(corpus: Database, train: QuestionSet, dev: QuestionSet) -> list[str]:
     """Notes on the files of a study; what makes its numbers meaningless is a UserError."""
     learned = {fold_words(q.text): q for q in train.questions}
     shared = [(q, learned[text]) for q in dev.questions if (text := fold_words(q.text)) in learned]
@@ -461,7 +471,7 @@ def check_files(corpus: Corpus, train: QuestionSet, dev: QuestionSet) -> list[st
         unnamed = [q.subject for q in file.questions if not named_in.get(fold_words(q.subject))]
         if len(unnamed) == len(file.questions):
             raise UserError(
-                f"no document of {corpus.path} names any subject of {file.path} "
+                f"no document of {corpus.source} names any subject of {file.path} "
                 f"({_some(unnamed)}); check that the two files belong together."
             )
         if unnamed:
@@ -498,10 +508,10 @@ def _check_answers(file: QuestionSet) -> str | None:
     return f"{count} answers in {file.path.name} ({what})."
 
 
-def _is_unstated(question: Question, corpus: Corpus) -> bool:
+def _is_unstated(question: Question, corpus: Database) -> bool:
     """Whether documents are about the subject of a question, and none states its answer."""
     answer = question.answer or ""
-    about = names_of(corpus.documents).about(fold_words(question.subject))
+    about = corpus.documents_about(fold_words(question.subject))
     texts = [corpus.documents[doc].text for doc in about]
     return bool(texts) and not any(
         answer in text
@@ -511,51 +521,54 @@ def _is_unstated(question: Question, corpus: Corpus) -> bool:
     )
 
 
-def describe_readings(readings: Sequence[RelationReading], path: object) -> list[str]:
+def describe_facts(database: Database, path: object) -> list[str]:
     """One note on each relation: how many questions, and how many answers stand in the text.
 
     Training answers that are nowhere in the documents cannot be learned from them: a UserError.
     """
-    if not any(reading.found for reading in readings):
-        missing = [answer for reading in readings for answer in reading.missing]
+    relations = database.relations()
+    if not any(relation.found for relation in relations):
+        missing = [answer for relation in relations for answer in relation.missing]
         raise UserError(
             f"{path}: none of the {len(missing):,} training answers stands in a document about its "
             f"subject ({_some(missing)}); the answers have to be words of the text. Check that "
             "question and answer are not swapped, and that text and questions belong together."
         )
     notes = []
-    few = [f'"{r.template}"' for r in readings if not r.answers and not r.missing]
+    with_answers = {r.template: database.count_subjects(r.template) for r in relations}
+    few = [f'"{r.template}"' for r in relations if not with_answers[r.template] and not r.missing]
     if few:
         notes.append(
             f"fewer than {FEWEST} training questions are worded like {_some(few)}, so no answers "
             f"are read from the text; give at least {FEWEST} of each wording."
         )
-    for reading in (r for r in readings if r.answers or r.missing):
+    for relation in (r for r in relations if with_answers[r.template] or r.missing):
         note = (
-            f'"{reading.template}": {reading.asked:,} training questions, '
-            f"{reading.found / reading.asked:.0%} of their answers stand in a document about the "
-            f"subject; the text has an answer for {len(reading.answers):,} subjects"
+            f'"{relation.template}": {relation.asked:,} training questions, '
+            f"{relation.found / relation.asked:.0%} of their answers stand in a document about the "
+            f"subject; the text has an answer for {with_answers[relation.template]:,} subjects"
         )
-        if reading.same_as:
-            note += f', the same as for "{reading.same_as}", which the training answers agree with'
-        unclear = [a for a in reading.answers.values() if a[0].probability < UNCLEAR]
+        if relation.same_as:
+            note += f', the same as for "{relation.same_as}", which the training answers agree with'
+        stated = (answers for _, answers in database.all_extracted(relation.template))
+        unclear = [answers for answers in stated if answers[0].probability < UNCLEAR]
         if unclear:
             several = " or ".join(answer.text for answer in unclear[0][:SHOWN])
             note += f"; for {len(unclear):,} it is unclear which one (such as {several})"
         notes.append(note + ".")
-        if reading.missing:
+        if relation.missing:
             notes.append(
-                f"{len(reading.missing):,} of {reading.asked:,} training answers cannot be cut out "
-                f"of a document about their subject ({_some(reading.missing)}); what is not in the "
-                "text word for word cannot be learned from it."
+                f"{len(relation.missing):,} of {relation.asked:,} training answers cannot be cut "
+                f"out of a document about their subject ({_some(relation.missing)}); what is not "
+                "in the text word for word cannot be learned from it."
             )
-    return [*notes, *_describe_checks(readings)]
+    return [*notes, *_describe_checks(relations)]
 
 
-def _describe_checks(readings: Sequence[RelationReading]) -> list[str]:
+def _describe_checks(relations: Sequence[AskedRelation]) -> list[str]:
     """A table of how well each relation was read where the answers are known, and a sentence on
     each relation that is read poorly."""
-    checked = [(reading.template, reading.check) for reading in readings if reading.check]
+    checked = [(relation.template, relation.check) for relation in relations if relation.check]
     if not checked:
         return []
     width = max(len(template) for template, _ in checked)

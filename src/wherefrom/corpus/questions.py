@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -105,7 +105,7 @@ def read_questions(
             )
     path, lines = Path(path), list(read_lines(path, "questions"))
     check_form(path, lines)
-    rows = _read_rows(path, lines)
+    rows = split_rows(path, lines)
     texts, endings = [row[0] for row in rows], list(endings)
     if len(rows[0]) == len(COLUMNS):
         # "de" stands twice in "Which language has the code de?": other rows show which is meant
@@ -137,7 +137,7 @@ def read_questions(
     return QuestionSet(path, hash_file(path), relations, tuple(questions), tuple(endings))
 
 
-def _read_rows(path: Path, lines: Sequence[tuple[int, str]]) -> list[list[str]]:
+def split_rows(path: Path, lines: Sequence[tuple[int, str]]) -> list[list[str]]:
     """The cells of each line; all rows have the same columns, and none is empty or too long."""
     rows = [[cell.strip() for cell in line.split("\t")] for _, line in lines]
     for (number, _), row in zip(lines, rows, strict=True):
@@ -249,34 +249,72 @@ def infer_templates(questions: list[str], where: str | Path, fewest: int = 0) ->
     fewest: leave out wordings that fewer questions have; by default each question must have one.
     """
     try:
-        return [infer_template(questions, where)]
+        return _part_relations(infer_template(questions, where), questions)
     except UserError as problem:
-        left, templates = set(questions), []
-        while left:
-            shared: Counter[tuple[str, str]] = Counter()
-            for question in left:
-                bare = question.rstrip("?!. ")
-                words, marks = re.split(r" +", bare), question[len(bare) :]
-                shared.update(
-                    (" ".join(words[:first]), " ".join(["", *words[last:]]) + marks)
-                    for first in range(len(words))
-                    for last in range(first + 1, len(words) + 1)
-                    if first or last < len(words)
-                )
-            if not shared:  # no blanks: nothing shows where a wording ends
-                break
-            ends, count = max(shared.items(), key=lambda x: (x[1] * len(fold_words(str(x[0]))), x))
-            template = f"{ends[0]} {SLOT}{ends[1]}".strip()
+        left = set(questions)
+        templates: list[str] = []
+        while left and (template := _commonest_wording(left, max(2, fewest))):
             alike = {question for question in left if match_template(template, question)}
-            if count < max(2, fewest) or not alike:
-                break
             with suppress(UserError):  # what is glued to every subject belongs to the wording
                 template = infer_template(sorted(alike), where)
-            templates.append(template)
+            templates += _part_relations(template, sorted(alike))
             left -= alike
         if left and not fewest:
             raise problem from None
         return templates
+
+
+def _commonest_wording(questions: Collection[str], fewest: int) -> str:
+    """The start and the end that most words of these questions share; "" if fewer than that do."""
+    shared: Counter[tuple[str, str]] = Counter()
+    for question in questions:
+        bare = question.rstrip("?!. ")
+        words, marks = re.split(r" +", bare), question[len(bare) :]
+        shared.update(
+            (" ".join(words[:first]), " ".join(["", *words[last:]]) + marks)
+            for first in range(len(words))
+            for last in range(first + 1, len(words) + 1)
+            if first or last < len(words)
+        )
+    if not shared:  # no blanks: nothing shows where a wording ends
+        return ""
+    ends, count = max(shared.items(), key=lambda x: (x[1] * len(fold_words(str(x[0]))), x))
+    template = f"{ends[0]} {SLOT}{ends[1]}".strip()
+    is_shared = count >= fewest and any(match_template(template, each) for each in questions)
+    return template if is_shared else ""
+
+
+def _part_relations(template: str, questions: Sequence[str]) -> list[str]:
+    """The wordings that a shared one stands for: more than one if its subjects have words beside
+    their names.
+
+    "Which country {subject} in?" may share "is Ede located" and "was Oz created". A word belongs to
+    a wording if it has no capital, several subjects begin or end with it, and some name with a
+    capital is left beside it.
+    """
+    subjects = {question: match_template(template, question) or "" for question in questions}
+    firsts, lasts = Counter[str](), Counter[str]()
+    for subject in subjects.values():
+        words = subject.split()
+        firsts.update(words[:1])
+        lasts.update(words[-1:])
+    groups: dict[tuple[str, str], list[str]] = {}
+    for question, subject in subjects.items():
+        words = subject.split()
+        has_name = any(word[0].isupper() for word in words)
+        first = words[0] if words and words[0].islower() and firsts[words[0]] > 1 else ""
+        last = words[-1] if words and words[-1].islower() and lasts[words[-1]] > 1 else ""
+        beside = (first, last) if has_name else ("", "")
+        groups.setdefault(beside, []).append(question)
+    in_wording = sum(len(several) for beside, several in groups.items() if any(beside))
+    if 2 * in_wording <= len(subjects):
+        return [template]
+    parts = []
+    for (first, last), several in groups.items():
+        longer = f"{first} {SLOT} {last}".strip()
+        part = template.replace(SLOT, longer)
+        parts += _part_relations(part, several) if first or last else [template]
+    return list(dict.fromkeys(parts))
 
 
 def infer_template(questions: list[str], where: str | Path) -> str:
@@ -347,3 +385,8 @@ def match_template(template: str, question: str) -> str | None:
     before, after = template.split(SLOT)
     fits = question.startswith(before) and question.endswith(after)
     return (fits and question[len(before) : len(question) - len(after)].strip()) or None
+
+
+def question_rows(questions: Iterable[Question]) -> list[str]:
+    """One line per question, for `storage.digest_of`."""
+    return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in questions]

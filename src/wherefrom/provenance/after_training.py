@@ -12,19 +12,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from wherefrom.corpus.documents import names_of
+from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import SLOT
-from wherefrom.corpus.subjects import (
+from wherefrom.corpus.split import (
     CALIBRATION,
     FITTING,
     INVENTED,
     JUDGED,
     SUBJECTS_FILE,
     TEXT,
+    HeldOutQuestion,
     Split,
-    Subject,
     format_subjects,
     invent_names,
     write_subjects,
@@ -37,7 +36,7 @@ from wherefrom.provenance.confidence.fit import (
     load_confidence,
     save_confidence,
 )
-from wherefrom.provenance.evidence import EVIDENCE_FILE, Evidence, ensure_evidence
+from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.provenance.judging import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
 from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
 from wherefrom.provenance.signals.reader import learn_contexts
@@ -52,7 +51,6 @@ UNSEEN = 1_000  # unseen subjects in all; names are invented until there are so 
 FOR_EACH = 5  # but at most so many for each subject that calibrates
 EVERY = 2.0  # seconds between estimates of how long a stage still takes
 NAMES_EACH = 8  # invented names of each origin; `wherefrom names` asks about more
-INDEXED = 4_000  # documents a second, about
 
 
 def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda _: None) -> None:
@@ -66,13 +64,10 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     if not path.is_file() or path.read_bytes() != subjects:
         update_run(folder, judgement=None)
         write_subjects(folder, split.subjects)
-    documents = len(split.corpus.documents)
-    about = f", about {documents / INDEXED:.0f} s" if documents > EVERY * INDEXED else ""
-    say(f"looking up the evidence in {documents:,} documents{about}")
-    with ensure_evidence(split.corpus, folder / EVIDENCE_FILE, split.train.questions) as evidence:
-        if not calibrating:
-            return
-        confidence = ensure_confidence(run, evidence, split, seed=seed, say=say)
+    if not calibrating:
+        return
+    database = save_database(split.corpus, folder / RUN_DATABASE, split.train.questions)
+    confidence = ensure_confidence(run, Evidence(database), split, seed=seed, say=say)
     before = read_json(folder / "run.json").get("notes", ())
     update_run(folder, notes=list(dict.fromkeys((*before, *confidence.notes))))
     if not judged or _is_judged(run, confidence):
@@ -118,7 +113,7 @@ def ensure_confidence(
         evidence,
         subjects,
         sorted({question.answer or "" for question in split.train.questions}),
-        contexts=learn_contexts(split.corpus.documents, split.train.questions),
+        contexts=learn_contexts(evidence.database),
         seed=seed,
         notes=split.notes,
         report=TimeLeft("signals read of", len(subjects), say),
@@ -128,40 +123,39 @@ def ensure_confidence(
     return confidence
 
 
-def free_subjects(split: Split, *, seed: int) -> list[Subject]:
+def free_subjects(split: Split, *, seed: int) -> list[HeldOutQuestion]:
     """Subjects that need no label, each asked about for a random relation.
 
     Of the text: subjects of documents without a known question. What the text states about them is
     read from it, so that they help to fit *from the text*, not *right*. Invented: names of nobody,
     if too few subjects are unseen.
     """
-    documents, learned = split.corpus.documents, split.train.questions
+    corpus, learned = split.corpus, split.train.questions
     templates = sorted({q.template for q in learned if SLOT in q.template})
     if not templates:
         return []
     asked = {fold_words(subject.subject) for subject in split.subjects}
     asked |= {fold_words(question.subject) for question in learned}
-    names = names_of(documents)
-    others = np.setdiff1d(np.arange(len(names)), [names.number(name) for name in asked])
+    subjects = np.arange(1, corpus.subject_count + 1)
+    others = np.setdiff1d(subjects, [corpus.subject_id(name) for name in asked])
     rng = np.random.default_rng([seed, 29])
     drawn = others[np.sort(rng.permutation(len(others))[:FROM_THE_TEXT])]
-    of_text = [names.spelling(number) for number in drawn.tolist()]
+    of_text = [corpus.spell(number) for number in drawn.tolist()]
     helping = [one for one in split.subjects if one.role != JUDGED and not one.seen]
     wanted = min(UNSEEN, FOR_EACH * len(split.with_role(CALIBRATION)))
     lacking = wanted - len({fold_words(subject.subject) for subject in helping})
-    known = Computed(
-        lambda i: names.spelling(i) if i < len(names) else learned[i - len(names)].subject,
-        len(names) + len(learned),
-    )
+    known = [*corpus.spellings().values(), *(question.subject for question in learned)]
     taken = {*asked, *map(fold_words, split.left_out)}
-    invented = invent_names(known, max(0, lacking), documents=documents, taken=taken, rng=rng)
-    subjects = []
+    invented = invent_names(
+        known, max(0, lacking), documents=corpus.documents, taken=taken, rng=rng
+    )
+    free = []
     for seen, source, found in ((True, TEXT, of_text), (False, INVENTED, invented)):
         for name in found:
             template = templates[int(rng.integers(len(templates)))]
             question = template.replace(SLOT, name)
-            subjects.append(Subject(FITTING, seen, source, name, question, None, template))
-    return subjects
+            free.append(HeldOutQuestion(FITTING, seen, source, name, question, None, template))
+    return free
 
 
 class TimeLeft:

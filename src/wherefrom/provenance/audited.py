@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, Subject
+from wherefrom.corpus.split import CALIBRATION, FITTING, HeldOutQuestion
 from wherefrom.errors import UserError
 from wherefrom.model.huggingface import HuggingFaceModel, check_files
 from wherefrom.model.interface import LanguageModel
@@ -126,7 +126,7 @@ class AuditConfidence(Confidence):
     def calibration_roles(self) -> tuple[str, ...]:
         return CALIBRATION, FITTING
 
-    def grade(self, answer: str, subject: Subject) -> bool:
+    def grade(self, answer: str, subject: HeldOutQuestion) -> bool:
         return is_match(answer, subject.answer)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, JUDGED, Subject, read_subjects
+from wherefrom.corpus.split import CALIBRATION, FITTING, JUDGED, HeldOutQuestion, read_subjects
 from wherefrom.errors import UserError, checked
 from wherefrom.provenance import metrics
 from wherefrom.provenance.audited import AuditRun, load_confidence
@@ -46,7 +46,7 @@ MOST_DOCUMENTS = 4  # subjects with this many documents or more are counted toge
 
 
 @dataclass(frozen=True)
-class Judged(Subject):
+class Judged(HeldOutQuestion):
     """A judged subject, the run's answer and its verdict: one line of judged.jsonl.
 
     said: the answer. verdict: may be `guessed`, since the truth is known. naming, about: how many
@@ -193,10 +193,10 @@ def judge_run(
 
 def ask_subjects(
     asked: AskedRun,
-    subjects: Sequence[Subject],
+    subjects: Sequence[HeldOutQuestion],
     options: AskOptions,
     *,
-    grade: Callable[[str, Subject], bool] = fit.is_right,
+    grade: Callable[[str, HeldOutQuestion], bool] = fit.is_right,
 ) -> tuple[tuple[Judged, ...], list[Verdict]]:
     """The run's answers about these subjects, graded, and their verdicts."""
     questions = [subject.question for subject in subjects]
@@ -265,7 +265,7 @@ def rival_scores(
     rivals: Rivals,
     judged: Mapping[str, Floats],
     calibration: Mapping[str, Floats],
-    subjects: Sequence[Subject],
+    subjects: Sequence[HeldOutQuestion],
     right: Bools,
     *,
     risk: float,

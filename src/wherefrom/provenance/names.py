@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.corpus.questions import SLOT, Question
-from wherefrom.corpus.subjects import JUDGED, read_subjects
+from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import FROM_TEXT, INTERNAL, load_confidence

@@ -47,6 +47,8 @@ class Verdict(Printable):
 
     answer: what the model says; shown: what the user sees. from_text, right: probabilities,
     `internal` by the model alone, `checked` with the text. similar: lines about similar names.
+    asked: the question as it was typed, if it was read as another wording or name. did_you_mean:
+    questions that may be meant by one that was refused, whose reason is `error`.
     """
 
     question: str
@@ -65,6 +67,8 @@ class Verdict(Printable):
     similar: tuple[EvidenceLine, ...] = ()
     pushed: Mapping[str, float] | None = None
     error: str | None = None
+    asked: str = ""
+    did_you_mean: Sequence[str] = ()
 
     @property
     def confidence(self) -> float | None:
@@ -89,7 +93,7 @@ class Verdict(Printable):
         return "\n".join([f"{shown}. {what}", *inside, f"  {why}"])
 
     def to_dict(self) -> dict[str, Any]:
-        """The record for JSON and the page; `pushed` and `error` are there only if they are set."""
+        """The record for JSON and the page; what is unset at the end of the class is not."""
         record = {
             "question": self.question,
             "subject": self.subject,
@@ -110,7 +114,12 @@ class Verdict(Printable):
             ],
             "signals": dict(self.signals),
         }
-        optional = {"pushed": self.pushed, "error": self.error}
+        optional = {
+            "pushed": self.pushed,
+            "error": self.error,
+            "asked": self.asked,
+            "did_you_mean": list(self.did_you_mean),
+        }
         return record | {name: value for name, value in optional.items() if value}
 
 

@@ -15,6 +15,7 @@ from operator import getitem
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
@@ -362,12 +363,10 @@ def examples(records: Records) -> Facts | None:
     subjects, answers, wordings = (
         [row.get(key, "") for row in picked] for key in ("subject", "said", "template")
     )
-    corpus = (records.info.get("data") or {}).get("corpus") or {}
     problem = None
     lines: list[Any] = [((), ())] * len(picked)  # about the subject, about similar names
     try:
-        path = records.folder / "evidence.sqlite"
-        with Evidence(path, corpus_sha256=corpus.get("sha256")) as evidence:
+        with Evidence(Database.open(records.folder / RUN_DATABASE)) as evidence:
             known = sorted(records.known_answers())
             supports = find_support(evidence, subjects, answers, known, templates=wordings)
             lines = [(support.lines, support.similar) for support in supports]

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.errors import UserError
 
+T = TypeVar("T")
 SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
 
 
@@ -71,22 +72,32 @@ class Processes:
 
         If it fails, every rank raises an error with the same message.
         """
-        if self.count == 1:
+
+        def call() -> None:
             act()
-            return
+
+        self.from_rank0(call)
+
+    def from_rank0(self, make: Callable[[], T]) -> T:
+        """What `make` returns on rank 0, on every rank; the same with a failure as `on_rank0`."""
+        if self.count == 1:
+            return make()
+        made: T | None = None
         failure: BaseException | None = None
         if self.is_rank0:
             try:
-                act()
+                made = make()
             except BaseException as raised:
                 failure = raised
-        shared = [None if failure is None else (isinstance(failure, UserError), str(failure))]
+        error = None if failure is None else (isinstance(failure, UserError), str(failure))
+        shared: list[Any] = [error, made]
         dist.broadcast_object_list(shared, src=0, group=_patient_group())
         if failure is not None:
             raise failure
         if shared[0] is not None:
             is_user_error, text = shared[0]
             raise UserError(text) if is_user_error else RuntimeError(text or "rank 0 failed")
+        return cast(T, made if self.is_rank0 else shared[1])
 
 
 @cache

@@ -22,6 +22,8 @@ from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
+from wherefrom.corpus.database import RUN_DATABASE, Database
+from wherefrom.corpus.facts import read_facts
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
@@ -105,9 +107,8 @@ def run_training(
         if is_finished(out):
             return load_run(out, device=device)
         config = job.config
-        data = TrainingData.encode(
-            job.documents, job.questions, job.tokens, config.block, job.left_out
-        )
+        database = share_database(job, processes)
+        data = TrainingData.encode(database, job.questions, job.tokens, config.block, job.left_out)
         generator = torch.Generator().manual_seed(job.record["seed"])
         model = Decoder(config).initialise(generator, zero_init=job.record["zero_init"])
         if job.parent is not None:
@@ -149,6 +150,15 @@ def run_training(
 
         processes.on_rank0(finish)
         return load_run(out, device=device)
+
+
+def share_database(job: TrainingJob, processes: Processes) -> Database | None:
+    """The documents of a job with their facts; rank 0 reads them and writes run.sqlite once."""
+    if job.database is None or job.database.file is not None:
+        return job.database
+    database, file = job.database, job.out / RUN_DATABASE
+    processes.on_rank0(lambda: read_facts(database, job.questions).save(file))
+    return database if processes.is_rank0 else Database.open(file)
 
 
 def train(
@@ -388,9 +398,10 @@ def describe_length(
     """How long a phase takes that ends when recall stops growing, from the time of one step."""
     usual = format_seconds(length.usual * step_seconds)
     most = format_seconds((length.steps or 0) * step_seconds)
+    documents = len(job.database.documents) if job.database else 0
     return (
         f"width {config.width}, {config.layers} layers, a vocabulary of {config.vocabulary:,}: "
-        f"about {usual} for {len(job.documents):,} documents, at most {most}, until recall on "
+        f"about {usual} for {documents:,} documents, at most {most}, until recall on "
         f"{len(job.probes):,} questions stops growing"
     )
 

@@ -70,7 +70,8 @@ class Phase(_Strict):
     closing_mask: bool = True
     # windows around a masked fact: the words before and behind it, the loss weight of these words,
     # the chance that they come from another document, around a fact of the same relation, and the
-    # chance of words of any document before the name
+    # chance of words of any document before the name; around the answers to the only relation that
+    # is asked, windows have half as many words, and no least number
     left_words: int = Field(default=8, ge=0)
     right_words: int = Field(default=6, ge=0)
     least_left_words: int = Field(default=0, ge=0)

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from wherefrom.corpus.batches import StreamPosition
-from wherefrom.corpus.documents import Corpus, read_documents
+from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.questions import Question, QuestionSet, read_questions
+from wherefrom.corpus.questions import QuestionSet, question_rows, read_questions
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import Printable, UserError
 from wherefrom.model.config import make_config
@@ -52,6 +52,7 @@ AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.a
 # what a folder may hold before its run starts
 PARTS = {"checkpoints", "model", "model.part", "twins", "world", LOCK}
 PARTS |= {"documents.tsv", "train.tsv", "dev.tsv"}  # converted from other formats
+PARTS |= {RUN_DATABASE}
 DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # versions that change rounding
 HASHED = ("corpus", "documents", "parent", "probes", "questions", "vocabulary")  # keys of a job
 DEEPEST = 3  # how many folders below `runs` a run may lie to be found as the newest
@@ -330,9 +331,9 @@ class SourceFile:
             problem = f"{changed} has changed since {folder} learned from it"
         raise UserError(f"{problem}; put the {what} back, or put a copy of it into {folder}.")
 
-    def check_part(self, what: str, texts: Sequence[str]) -> None:
-        """Refuse texts that are not those that the run learned from."""
-        if digest_of(texts) != self.info["job"][what]:
+    def check_part(self, what: str, digest: str | None) -> None:
+        """Refuse texts that are not those that the run learned from, by their hash."""
+        if digest != self.info["job"][what]:
             raise UserError(
                 f"{self.folder} learned from a part of {self.record['path']}, and run.json does "
                 "not say which; train again."
@@ -352,15 +353,29 @@ def find_source(run: Run, what: str) -> SourceFile | None:
         info = read_json(folder / "run.json")
 
 
-def read_learned_documents(source: SourceFile) -> Corpus:
+def read_learned_documents(source: SourceFile) -> Database:
     """The documents that the run learned: its file without subjects and lines left out."""
-    corpus = read_documents(source.locate())
-    subjects = set(map(fold_words, source.info.get("left_out", ())))
-    if subjects:
-        corpus = corpus.select(lambda document: fold_words(document.subject) not in subjects)
-    source.check_part("documents", corpus.texts)
     lines = set(source.info["job"].get("without", ()))
+    corpus = _open_documents(source)
+    if corpus is None:
+        corpus = read_documents(source.locate())
+        subjects = set(map(fold_words, source.info.get("left_out", ())))
+        if subjects:
+            corpus = corpus.select(lambda document: fold_words(document.subject) not in subjects)
+        source.check_part("documents", corpus.documents_sha256)
     return corpus.select(lambda document: document.line not in lines) if lines else corpus
+
+
+def _open_documents(source: SourceFile) -> Database | None:
+    """The database in the run folder, if it is of the documents that the run learned."""
+    with suppress(UserError):
+        database = Database.open(source.folder / RUN_DATABASE)
+        expected = {"source_sha256": source.record["sha256"]}
+        expected["documents_sha256"] = source.info["job"]["documents"]
+        if expected.items() <= database.about.items():
+            return database
+        database.close()
+    return None
 
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:
@@ -369,13 +384,8 @@ def read_learned_questions(source: SourceFile) -> QuestionSet:
     excluded = (*source.info.get("left_out", ()), *source.info.get("not_learned", ()))
     gone = set(map(fold_words, excluded))
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
-    source.check_part("questions", question_rows(kept))
+    source.check_part("questions", digest_of(question_rows(kept)))
     return replace(file, questions=kept)
-
-
-def question_rows(questions: Iterable[Question]) -> list[str]:
-    """One line per question, for `digest_of`."""
-    return [f"{row.text}\t{row.answer or ''}\t{row.subject}" for row in questions]
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
-from wherefrom.corpus.documents import Corpus, Document, texts_of
-from wherefrom.corpus.questions import SLOT, Question, QuestionSet
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.questions import SLOT, Question, QuestionSet, question_rows
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
 from wherefrom.storage import digest_of, read_json_lines
 from wherefrom.training.recipes import Budget, Phase, Recipe
-from wherefrom.training.run_folder import Run, Segment, describe_file, question_rows
+from wherefrom.training.run_folder import Run, Segment, describe_file
 
 LARGEST_SEED = 2**31 - 1
 MOST_WORDINGS = 20  # of questions, whose words the vocabulary has beside those of the text
@@ -38,7 +39,7 @@ class TrainingJob:
     tokens: Tokenizer
     record: Mapping[str, Any]
     details: Mapping[str, Any] = field(default_factory=dict)
-    documents: Sequence[Document] = ()
+    database: Database | None = None
     questions: Sequence[Question] = ()
     parent: Run | None = None
     segments: Sequence[Segment] = ()  # of the run whose steps it repeats
@@ -113,10 +114,10 @@ class Settings(Runtime):
         *,
         kind: str,
         phases: Sequence[Phase],
-        corpus: Corpus | None = None,
+        corpus: Database | None = None,
         questions: QuestionSet | None = None,
         parent: Run | None = None,
-        vocabulary_from: Sequence[str] = (),
+        vocabulary_from: Sequence[Document] = (),
         letters_from: Sequence[str] = (),
         probes: Sequence[Question] = (),
         readable: float = 0.0,
@@ -124,7 +125,7 @@ class Settings(Runtime):
     ) -> TrainingJob:
         """The job of training one run in `out`, from a parent run or a new model.
 
-        vocabulary_from: texts to make the vocabulary from, if not those of the corpus.
+        vocabulary_from: documents to make the vocabulary from, if not those of the corpus.
         letters_from: texts, such as dev questions, that a vocabulary of characters must cover.
         """
         out = Path(out)
@@ -135,7 +136,7 @@ class Settings(Runtime):
             tokens, config = parent.tokens, parent.model.config
             vocabulary: str = tokens.kind
         else:
-            texts = vocabulary_from or (corpus.vocabulary if corpus else ())
+            texts = vocabulary_from or documents
             letters = [*letters_from, *(text for q in learned for text in (q.text, q.answer or ""))]
             tokens, vocabulary = self._tokenizer(out, texts, templates, letters)
             config = self.config(tokens.size)
@@ -144,7 +145,9 @@ class Settings(Runtime):
             data["parent"] = describe_file(parent.folder, parent.info["sha256"], out)
         if corpus is not None:
             count = len(documents)
-            data["corpus"] = describe_file(corpus.path, corpus.sha256, out, documents=count)
+            data["corpus"] = describe_file(
+                corpus.source, corpus.source_sha256, out, documents=count
+            )
         if questions is not None:
             count = len(learned)
             data["questions"] = describe_file(
@@ -157,9 +160,9 @@ class Settings(Runtime):
             "seed": self.seed,
             "zero_init": self.recipe.zero_init,
             "tokens": vocabulary,
-            "vocabulary": digest_of(vocabulary_from),
-            "corpus": corpus.sha256 if corpus else None,
-            "documents": digest_of(texts_of(documents)),
+            "vocabulary": digest_of(vocabulary_texts(vocabulary_from)),
+            "corpus": corpus.source_sha256 if corpus else None,
+            "documents": corpus.documents_sha256 if corpus else None,
             "questions": digest_of(question_rows(learned)),
             "parent": parent.info["sha256"] if parent else None,
             "probes": digest_of(question_rows(probes)),
@@ -169,7 +172,7 @@ class Settings(Runtime):
             tokens=tokens,
             record=record,
             details={"kind": kind, "templates": list(templates), "data": data, **(details or {})},
-            documents=documents,
+            database=corpus,
             questions=learned,
             parent=parent,
             probes=probes,
@@ -177,11 +180,16 @@ class Settings(Runtime):
         )
 
     def _tokenizer(
-        self, out: Path, texts: Sequence[str], templates: Sequence[str], letters: Sequence[str]
+        self,
+        out: Path,
+        documents: Sequence[Document],
+        templates: Sequence[str],
+        letters: Sequence[str],
     ) -> tuple[Tokenizer, str]:
-        """The vocabulary of the texts (a resumed run has it already), and its description."""
+        """The vocabulary of the documents (a resumed run has it already), and its description."""
         kind, stored = self.tokens or self.recipe.tokens, out / "tokenizer.json"
-        size = self.recipe.vocabulary or vocabulary_for(texts)
+        texts = vocabulary_texts(documents)
+        size = self.recipe.vocabulary or vocabulary_for(documents)
         description = kind if kind == "chars" else f"{kind} of {size}"
         if self.resume and stored.exists():
             tokens = Tokenizer.from_json(stored.read_text(encoding="utf-8"))
@@ -191,19 +199,26 @@ class Settings(Runtime):
             # words that only questions have would be spelt in bytes, in every question: count each
             # wording as if every second document were such a question
             wordings = [t.replace(SLOT, "") for t in templates if SLOT in t][:MOST_WORDINGS]
-            repeated = (repeat(wording, 1 + len(texts) // 2) for wording in wordings)
+            repeated = (repeat(wording, 1 + len(documents)) for wording in wordings)
             tokens = Tokenizer.of_bpe(chain(texts, *repeated), size)
         return tokens, description
 
 
-def vocabulary_for(texts: Sequence[str]) -> int:
+def vocabulary_texts(documents: Sequence[Document]) -> Iterator[str]:
+    """What tokens are learned from: the texts, then the subjects."""
+    yield from (document.text for document in documents)
+    yield from (document.subject for document in documents)
+
+
+def vocabulary_for(documents: Sequence[Document]) -> int:
     """The size of a BPE vocabulary: one token per 80 bytes, 1,000 to 8,192 (benchmarks/log.md)."""
-    return max(1000, min(8192, sum(len(text.encode()) for text in texts) // 80))
+    size = sum(len(text.encode()) for text in vocabulary_texts(documents))
+    return max(1000, min(8192, size // 80))
 
 
 def twin_job(
     run: Run,
-    documents: Sequence[Document],
+    database: Database,
     questions: Sequence[Question],
     out: Path,
     without: Collection[int] = (),
@@ -220,7 +235,7 @@ def twin_job(
         **before,
         "kind": "left out",
         "phases": [phase.model_dump(mode="json") for phase in phases],
-        "documents": digest_of(texts_of(documents)),
+        "documents": database.documents_sha256,
         "twin_of": run.info["sha256"],
         "without": left_out,
     }
@@ -235,7 +250,7 @@ def twin_job(
         tokens=run.tokens,
         record=record,
         details=details,
-        documents=documents,
+        database=database,
         questions=questions,
         segments=segments,
         left_out=left_out,

@@ -1,7 +1,8 @@
 """From a phase's mixture to batches: which records feed which objective.
 
 Every row of a batch carries a source number, which says what the row was made of. It is the index
-of a document or, for a question, the number of documents plus the number of the question's subject.
+of a document or, for a question, the number of documents plus the number of the question's subject
+in the database (0 if no document is about it).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from wherefrom.corpus.batches import BatchStream, ExampleSource
-from wherefrom.corpus.documents import Document, names_of
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.examples import (
     EncodedDocument,
     Example,
@@ -33,9 +34,7 @@ from wherefrom.corpus.examples import (
     span_example,
     text_example,
 )
-from wherefrom.corpus.facts import read_relations
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.packed import Computed
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
@@ -55,50 +54,44 @@ class TrainingData:
     questions: Sequence[Example]
     block: int
     question_sources: Sequence[int]  # the source number of each question
-    members: Sequence[tuple[int, ...]]  # source number -> indices of its documents
-    left_out: Collection[int]  # source numbers whose rows have no loss
+    database: Database
+    left_out: Collection[int] = ()  # source numbers whose rows have no loss
 
     @classmethod
     def encode(
         cls,
-        documents: Sequence[Document],
+        database: Database | None,
         questions: Sequence[Question],
         tokens: Tokenizer,
         block: int,
         left_out: Collection[int] = (),
     ) -> TrainingData:
-        """Documents and questions in, tokens out.
+        """Documents, facts and questions in, tokens out.
 
         Rows made of documents on the lines `left_out` have no loss, and neither have questions
         about subjects that have no other document. Everything else stays as it is for the whole
         text: the facts read off the text, and the order of the rows.
         """
-        readings = read_relations(documents, questions)
+        database = database or Database()
         questions = [question for question in questions if not question.is_silent]
-        names, count = names_of(documents), len(documents)
-        in_no_document = count + len(names)
-
-        def question_source(question: Question) -> int:
-            subject = names.number(fold_words(question.subject))
-            return count + subject if subject >= 0 else in_no_document
-
-        def documents_of(source: int) -> tuple[int, ...]:
-            if source < count:
-                return (source,)
-            return tuple(names.places(source - count)) if source < in_no_document else ()
-
-        lines = set(left_out)
-        gone = {i for i, document in enumerate(documents) if document.line in lines}
-        subjects = {int(names.of_document[i]) for i in gone} - {-1}
-        silent = {count + n for n in subjects if gone.issuperset(names.places(n))}
+        count = len(database.documents)
+        names = [fold_words(question.subject) for question in questions]
+        gone = set(database.documents_on(left_out))
+        subjects = {database.subject_of(i) for i in gone} - {0}
+        only_gone = [n for n in subjects if gone.issuperset(database.documents_of(n))]
         return cls(
-            documents=encode_documents(documents, tokens, readings) if documents else (),
-            questions=question_examples(questions, tokens, block) if questions else (),
+            documents=encode_documents(database, tokens),
+            questions=question_examples(questions, tokens, block),
             block=block,
-            question_sources=list(map(question_source, questions)),
-            members=Computed(documents_of, in_no_document + 1),
-            left_out=gone | silent,
+            question_sources=[count + database.subject_id(name) for name in names],
+            database=database,
+            left_out=gone | {count + number for number in only_gone},
         )
+
+    def documents_of(self, source: int) -> list[int]:
+        """The indices of the documents that a source number stands for."""
+        count = len(self.documents)
+        return [source] if source < count else self.database.documents_of(source - count)
 
 
 class ClozeRecords:
@@ -171,18 +164,15 @@ class ClozeMaker:
     def __init__(self, phase: Phase, documents: Sequence[EncodedDocument], block: int) -> None:
         self.phase, self.documents, self.block = phase, documents, block
         self.records = ClozeRecords(documents)
-        self.size = WindowSize(
-            least_left=phase.least_left_words,
-            most_left=phase.left_words,
-            least_right=phase.least_right_words,
-            most_right=phase.right_words,
-        )
+        self.salient_size = window_size(phase)
+        self.pointed_size = window_size(phase, count_relations(documents))
 
     def salient(self, i: int, rng: Generator) -> Example:
         """The example of a salient span."""
         index, fact = self.records.spans[i]
         document = self.documents[index]
-        return self._example(document, fact, draw_window(document, fact, self.size, rng), rng)
+        window = draw_window(document, fact, self.salient_size, rng)
+        return self._example(document, fact, window, rng)
 
     def pointed(self, i: int, rng: Generator) -> Example:
         """The example of a relation that a document answers, perhaps in other words."""
@@ -194,7 +184,8 @@ class ClozeMaker:
         if len(wordings) and rng.random() < self.phase.reword_prob:
             other, place = wordings[int(rng.integers(len(wordings)))]
             worded = self.documents[other]
-        return self._example(document, fact, draw_window(worded, place, self.size, rng), rng)
+        window = draw_window(worded, place, self.pointed_size, rng)
+        return self._example(document, fact, window, rng)
 
     def _example(
         self, document: EncodedDocument, fact: int, window: tuple[Ids, Ids], rng: Generator
@@ -210,6 +201,31 @@ class ClozeMaker:
             context_loss_weight=self.phase.context_loss_weight,
             prefix=prefix,
         )
+
+
+def count_relations(documents: Sequence[EncodedDocument]) -> int:
+    """How many relations the documents answer."""
+    found: set[int] = set()
+    for document in documents:
+        found.update(document.relations.tolist())
+    return len(found)
+
+
+def window_size(phase: Phase, relations: int | None = None) -> WindowSize:
+    """The windows of a phase: around any span, or around the answers to so many relations.
+
+    The words around an answer tell which of several relations it belongs to. With one relation
+    there is nothing to tell apart: windows are half as long, and may be empty, so that the model
+    learns to answer whatever the words are. It then needs fewer questions.
+    """
+    if relations == 1:
+        return WindowSize(0, phase.left_words // 2, 0, phase.right_words // 2)
+    return WindowSize(
+        least_left=phase.least_left_words,
+        most_left=phase.left_words,
+        least_right=phase.least_right_words,
+        most_right=phase.right_words,
+    )
 
 
 def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchStream:
@@ -259,11 +275,12 @@ def text_shown(data: TrainingData, phases: Sequence[Phase]) -> dict[str, float]:
     shown: tokens that can occur in a training row; learned: tokens that can have a loss there.
     """
     shown = learned = total = 0
+    relations = count_relations(data.documents)
     for document in data.documents:
         in_rows = np.zeros(len(document.ids), dtype=bool)
         with_loss = np.zeros(len(document.ids), dtype=bool)
         for phase in phases:
-            _mark_shown(document, phase, in_rows, with_loss)
+            _mark_shown(document, phase, relations, in_rows, with_loss)
         shown += int(in_rows.sum())
         learned += int(with_loss.sum())
         total += len(document.ids)
@@ -273,6 +290,7 @@ def text_shown(data: TrainingData, phases: Sequence[Phase]) -> dict[str, float]:
 def _mark_shown(
     document: EncodedDocument,
     phase: Phase,
+    relations: int,
     in_rows: NDArray[np.bool_],
     with_loss: NDArray[np.bool_],
 ) -> None:
@@ -283,16 +301,17 @@ def _mark_shown(
         return
     if "name" in objectives:
         in_rows[: document.name_end] = with_loss[: document.name_end] = True
-    masked: set[int] = set()
+    masked: list[tuple[int, WindowSize]] = []
     if "salient" in objectives:
-        masked.update(document.salient.tolist())
+        masked += [(fact, window_size(phase)) for fact in document.salient.tolist()]
     if "pointed" in objectives:
-        masked.update(np.flatnonzero(document.weights.sum(axis=0)).tolist())
+        pointed = np.flatnonzero(document.weights.sum(axis=0)).tolist()
+        masked += [(fact, window_size(phase, relations)) for fact in pointed]
     words = np.append(document.word_starts, len(document.ids))
-    for fact in masked:
+    for fact, size in masked:
         start, end = document.facts[fact]
-        first = int(np.searchsorted(words, start, side="right")) - 1 - phase.left_words
-        behind = int(np.searchsorted(words, end, side="left")) + phase.right_words
+        first = int(np.searchsorted(words, start, side="right")) - 1 - size.most_left
+        behind = int(np.searchsorted(words, end, side="left")) + size.most_right
         window = slice(words[max(0, first)], words[min(behind, len(words) - 1)])
         in_rows[: document.name_end] = in_rows[window] = True
         with_loss[start:end] = True

@@ -12,7 +12,6 @@ from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wherefrom.corpus.questions import find_subject_in
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.errors import UserError
 from wherefrom.web.runs import Record
@@ -49,7 +48,7 @@ def _open_tracer(folder: Path) -> Tracer:
 
 def describe_run(folder: Path) -> Record:
     """What the page shows of a run before a question is asked."""
-    from wherefrom.corpus.subjects import read_subjects
+    from wherefrom.corpus.split import read_subjects
     from wherefrom.training.run_folder import AUDIT
 
     asker = _open_run(folder)
@@ -98,8 +97,8 @@ def view_heads(folder: Path, question: str, layer: int | None, head: int | None)
 
     asker = _open_run(folder)
     run = asker.run
-    question, _ = asker.understand(" ".join(question.split()))
-    subject = find_subject_in(run.templates, question)
+    understood = asker.understand(" ".join(question.split()))
+    question, subject = understood.text, understood.subject
     view = look_inside(run.model, run.tokens, question, subject)
     if len(view.tokens) > MAX_MAP_TOKENS:
         raise UserError(

@@ -30,7 +30,7 @@ MAX_WAITING_CALLS = 32
 # what a process may take; a large model that others trained answers slowly
 LOAD_SECONDS, ASK_SECONDS, TRACE_SECONDS = 300.0, 300.0, 900.0
 MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-RUN_FILES = ("run.json", "model.safetensors", "calibration.json", "evidence.sqlite")
+RUN_FILES = ("run.json", "model.safetensors", "calibration.json", "run.sqlite")
 
 
 def _open_workers() -> Workers:

@@ -118,8 +118,8 @@ def split_names(names: Sequence[str]) -> list[list[str]]:
 
 def describe_text(root: Path, name: str) -> Record:
     """How the files are understood, as sentences; a UserError for what cannot be learned."""
-    from wherefrom.corpus.facts import read_relations
-    from wherefrom.corpus.formats import describe_readings
+    from wherefrom.corpus.facts import read_facts
+    from wherefrom.corpus.formats import describe_facts
     from wherefrom.study import StudyFiles, read_input
 
     text = UploadedText(root, name)
@@ -129,8 +129,8 @@ def describe_text(root: Path, name: str) -> Record:
     try:
         study = read_input(StudyFiles(*paths), text.folder, templates=templates, **fields)
         documents, questions = study.corpus.documents, study.train.questions
-        readings = read_relations(documents, questions)
-        notes = [*study.notes, *describe_readings(readings, paths[1])]
+        database = read_facts(study.corpus, questions)
+        notes = [*study.notes, *describe_facts(database, paths[1])]
     except UserError as problem:
         raise UserError(text.hide_folder(str(problem))) from None
     return {

@@ -9,8 +9,11 @@ S, in which D lives. A formula such as D S D mixes them, and is computed on draw
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -33,10 +36,9 @@ from wherefrom.checker.spaces import (
     shown,
 )
 
-SMALL_SIZES = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (2, 3, 1))  # m, p, r
+SMALL_SIZES = ((1, 1, 0), (1, 1, 1), (2, 1, 0), (1, 2, 0), (2, 1, 1))  # m, p, r
 DRAWN_SIZES = ((1, 1, 0), (2, 3, 0), (3, 2, 5), (5, 7, 1), (11, 3, 2))
 DRAWS = 3  # of each size
-ROUNDING = 1e-13  # relative to the largest number on the way
 Sides = tuple[str, str]  # the spaces of rows and columns
 AMBIENT, NUMBERING, EITHER = "R^d", "columns of S", "either"
 
@@ -147,39 +149,46 @@ class Bases:
         return found or self.draft.inconclusive(f"{because}; but no small basis shows it.")
 
     def counterexample(self, because: str, no_value: str) -> CheckResult | None:
-        """The smallest standard or turned basis and the simplest v_a and v_b that M gets wrong."""
-        turned = space_values(*np.hsplit(np.array([[0.6, -0.8], [0.8, 0.6]]), [1, 2]))
-        drawn = [space_instance(*sizes, np.random.default_rng(1)) for sizes in SMALL_SIZES]
-        for values in (*(space_instance(*sizes) for sizes in SMALL_SIZES), turned, *drawn):
+        """The smallest standard or turned basis and the simplest v_a and v_b that M gets wrong,
+        computed in fractions: a factor of 1e12 would make an error out of rounding."""
+        for turned, size in itertools.product((False, True), SMALL_SIZES):
+            values = fraction_bases(*size, turned)
             sizes = {"d": len(values["A"]), "m": values["A"].shape[1], "p": values["B"].shape[1]}
             try:
-                floats = Floats(self.budget)
-                M = evaluate(self.expression, floats, values)
+                M = evaluate(self.expression, Exact(Field(self.budget, 1, 1)), values)
             except NoValueError as problem:
                 if no_value:
                     sentence = f"with d = {sizes['d']}: {problem.sentence}"
                     return self.draft.refuted(f"M has no value: {no_value}", sentence, sizes)
                 continue
-            except TooLargeError:
+            except (NotExactError, TooLargeError):
                 continue
             for v_a, v_b in _simple_vectors(values):
-                got = M @ (v_a + v_b)
-                error = np.linalg.norm(got - v_a) / (np.linalg.norm(v_a) + np.linalg.norm(v_b))
-                if error > self.draft.tolerance + ROUNDING * floats.largest:
-                    named = values | {
-                        "M": M,
-                        "v_a": v_a.ravel(),
-                        "v_b": v_b.ravel(),
-                        "M s": got.ravel(),
-                    }
-                    numbers = shown(named, ("A", "B", "M", "v_a", "v_b", "M s"))
-                    sentence = (
-                        f"with d = {sizes['d']}, v_a = {numbers['v_a']} and "
-                        f"v_b = {numbers['v_b']}, "
-                        f"M s = {numbers['M s']}, off by {error:.2g}."
-                    )
-                    return self.draft.refuted(because + ".", sentence, sizes, numbers)
+                found = self.misses(because, values | {"M": M, "v_a": v_a, "v_b": v_b}, sizes)
+                if found is not None:
+                    return found
         return None
+
+    def misses(self, because: str, values: Values, sizes: dict[str, int]) -> CheckResult | None:
+        """Refuted, if M misses v_a by more than the tolerance."""
+        M, v_a, v_b = values["M"], values["v_a"], values["v_b"]
+        number = M[0, 0].field.number
+        s = [number(x) for x in (v_a + v_b).ravel()]
+        got = [sum((x * y for x, y in zip(row, s, strict=True)), number(0)) for row in M]
+        gaps = [_largest(x - number(y)) for x, y in zip(got, v_a.ravel(), strict=True)]
+        length = sum(math.hypot(*map(float, v.ravel())) for v in (v_a, v_b))
+        error = math.hypot(*gaps) / length
+        if error <= self.draft.tolerance:
+            return None
+        floats = {name: np.vectorize(float)(values[name]) for name in ("A", "B", "v_a", "v_b")}
+        floats |= {"M": np.vectorize(_float)(M), "M s": np.array([_float(x) for x in got])}
+        floats |= {name: floats[name].ravel() for name in ("v_a", "v_b")}
+        numbers = shown(floats, ("A", "B", "M", "v_a", "v_b", "M s"))
+        sentence = (
+            f"with d = {sizes['d']}, v_a = {numbers['v_a']} and v_b = {numbers['v_b']}, "
+            f"M s = {numbers['M s']}, off by {error:.2g}."
+        )
+        return self.draft.refuted(because + ".", sentence, sizes, numbers)
 
     def with_assumptions(self, result: CheckResult) -> CheckResult:
         return replace(result, assumptions=tuple(self.assumptions()))
@@ -222,6 +231,23 @@ def space_values(A: Matrix, B: Matrix, C: Matrix) -> Values:
 def space_instance(m: int, p: int, r: int, rng: np.random.Generator | None = None) -> Values:
     columns = orthonormal(m + p + r, m + p + r, rng).T
     return space_values(columns[:, :m], columns[:, m : m + p], columns[:, m + p :])
+
+
+def fraction_bases(m: int, p: int, r: int, turned: bool) -> Values:
+    """Bases along the axes, or turned by angles with the cosine 3/5, in fractions."""
+    size = m + p + r
+    S = np.array([[Fraction(i == j) for j in range(size)] for i in range(size)])
+    for i in [*range(size - 1), *range(size - 1)] if turned else []:
+        first, second = S[i].copy(), S[i + 1].copy()
+        S[i] = first * Fraction(3, 5) - second * Fraction(4, 5)
+        S[i + 1] = first * Fraction(4, 5) + second * Fraction(3, 5)
+    values = space_values(S[:, :m], S[:, m : m + p], S[:, m + p :])
+    return values | {"D": values["D"].astype(int), "I": values["I"].astype(int)}
+
+
+def _float(x: Number) -> float:
+    value = enclose(x.field, x.top, 1) / enclose(x.field, x.bottom, 1)
+    return float(value.mid)
 
 
 def _simple_vectors(values: Values) -> list[tuple[Matrix, Matrix]]:

@@ -11,7 +11,7 @@ import numpy as np
 from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.checker.asymptotics import asymptotics
 from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
-from wherefrom.checker.goals import Claim, certificate, decide
+from wherefrom.checker.goals import Claim, certificate, decide, limit_weights
 from wherefrom.checker.grammar import Node
 from wherefrom.checker.linear import solve_nonnegative
 from wherefrom.checker.reading import Construction
@@ -139,7 +139,10 @@ class Query:
         pieces = [asymptotics(lead)[0] for lead in self.leads]
         if any(piece.sign is None for piece in pieces) or not self.has_a_value():
             return self.draft.inconclusive("the sign of a lead or of a divisor is not decided.")
-        error = self.limit_of_error()
+        weights = limit_weights([self.field.number(0), *(-lead for lead in self.leads)], 1)
+        if weights is None:
+            return self.draft.inconclusive("the sign of a lead is not decided.")
+        error = float(weights[1:].sum())
         if error <= self.eps * (1 + ROUNDING):
             kind = "in the limit of large beta" if self.uses_beta else "without a large factor"
             return self.draft.holds(
@@ -156,25 +159,6 @@ class Query:
     def has_a_value(self) -> bool:
         """Are all divisors other than zero for large beta?"""
         return decide(self.field, []).is_proved
-
-    def limit_of_error(self) -> float:
-        """The share of the weight on other keys as beta grows."""
-        logits = [0.0]
-        for lead in self.leads:
-            (piece,) = asymptotics(lead)
-            if piece.sign and piece.order > 0:
-                logits.append(-math.inf if piece.sign > 0 else math.inf)
-            else:
-                at_end = lead if piece.order == 0 and piece.sign else self.field.number(0)
-                logits.append(-self.limit(at_end))
-        if math.inf in logits:
-            return 1.0
-        return float(softmax_over_keys(np.array(logits))[1:].sum())
-
-    def limit(self, x: Number) -> float:
-        from wherefrom.checker.problems.queries import limit_value
-
-        return limit_value(x, 1)
 
     def weights_at(self, beta: float) -> Matrix:
         digits = Digits(self.field.budget, 60 + int(10 * abs(math.log10(beta))))

@@ -14,8 +14,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
+import mpmath
 import numpy as np
 
 from wherefrom.checker.field import (
@@ -84,7 +86,8 @@ class Wave:
         return int(total) if turns == (1 if self.kind == "sin" else 0) else None
 
     def at(self, t: int) -> float:
-        angle = float(self.w * t + self.f) + math.pi * float((self.v * t + self.g) % 2)
+        step, start = _within_a_turn(self.w), _within_a_turn(self.f)
+        angle = step * t + start + math.pi * float((self.v * t + self.g) % 2)
         return math.sin(angle) if self.kind == "sin" else math.cos(angle)
 
     def meets(self, s: int, t: int) -> bool:
@@ -94,6 +97,13 @@ class Wave:
         rational = self.w * (s + t) + 2 * self.f
         turns = self.v * (s + t) + 2 * self.g
         return rational == 0 and turns % 2 == (1 if self.kind == "sin" else 0)
+
+
+@lru_cache(maxsize=1024)
+def _within_a_turn(angle: Fraction) -> float:
+    """The angle less full turns; a float holds all its digits only then."""
+    with mpmath.workdps(60):
+        return float(mpmath.fmod(mpmath.mpf(angle.numerator) / angle.denominator, 2 * mpmath.pi))
 
 
 class Waves(Exact):

@@ -29,7 +29,7 @@ from wherefrom.checker.field import (
     by_power,
     names,
 )
-from wherefrom.checker.goals import Claim, Decision, certificate, decide
+from wherefrom.checker.goals import Claim, Decision, certificate, decide, limit_weights
 from wherefrom.checker.grammar import ExpressionError
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import BetaNeeded, CheckResult, Counterexample
@@ -50,7 +50,6 @@ SMALL_N = 10  # so many n are tried from the least one on
 LARGER_N = (15, 20, 30, 50, 100, 1000, 10**4, 10**6, 10**9, 10**12, 10**20, 10**50, 10**100)
 FAR_BETAS = (10**8, 10**30, 10**100)  # where a limit is read off without algebra
 DIGITS = 1000  # that are computed there
-LIMIT_DIGITS = 200  # of the limit of an exact number
 ROUND_BETAS = (
     10.0,
     20.0,
@@ -84,6 +83,7 @@ LENGTHS = (
     -2.0,
     4.0,
 )  # of k_a in a counterexample
+OUTSIDE_ITS_DOMAIN = "it divides by zero, or a root or a logarithm has no value."
 SETTLED = 1e-7  # a gap that changes by less from one far beta to the next has a limit
 UNBOUNDED = 1e3  # a gap that grows from one far beta to the next, beyond this, has none
 MOST_N_WITHOUT_ALGEBRA = 10**4  # beyond it, far betas may not be large beside n
@@ -143,10 +143,17 @@ class Queries:
         return heads
 
     def exact_heads_at(self, n: int) -> list[dict[str, Number]] | None:
-        """The same at one n; None where there is no exact form."""
+        """The same at one n; None where there is no exact form. What is divided by or is under a
+        root is looked at here: an exact number does not tell that it has no value."""
         if n not in self.exact_at:
+            field = Field(self.budget, n, n)
             try:
-                self.exact_at[n] = self.exact_heads(Field(self.budget, n, n))
+                heads = self.exact_heads(field)
+                obliged = decide(field, [])
+                if obliged.is_refuted:
+                    first = next(iter(self.expressions.values()))
+                    raise NoValueError(OUTSIDE_ITS_DOMAIN, first.source, 1)
+                self.exact_at[n] = heads if obliged.is_proved else None
             except (NotExactError, TooLargeError):
                 self._keep_budget()
                 self.exact_at[n] = None
@@ -428,24 +435,10 @@ class Queries:
 
     def exact_reading(self, head: dict[str, Number], n: int) -> Reading | None:
         """The limit of the weights by the exact orders of the gaps; None if one is unknown."""
-        limits: dict[str, float] = {}
-        first = self.groups[0]
-        best = first
-        for group in self.groups[1:]:
-            (piece,) = asymptotics(head[group] - head[best])
-            if piece.sign is None:
-                return None
-            if piece.order > 0 and piece.sign > 0:
-                best = group
-        for group in self.groups:
-            gap = head[group] - head[best]
-            (piece,) = asymptotics(gap)
-            if piece.sign is None:
-                return None
-            growing = piece.sign != 0 and piece.order > 0
-            limits[group] = -math.inf if growing else limit_value(gap, n)
-        counts = np.array([0.0] * self.named + [math.log(n - self.named)])
-        weights = softmax_over_keys(np.array([limits[g] for g in self.groups]) + counts)
+        counts = [1] * self.named + [n - self.named]
+        weights = limit_weights([head[g] for g in self.groups], n, counts)
+        if weights is None:
+            return None
         error = self.misplaced(weights)
         return Reading(error <= self.limit * (1 + ROUNDING), error, self.tends(weights, n))
 
@@ -702,27 +695,6 @@ class Queries:
 def _over_root(field: Field, x: Number, root: Number) -> tuple[Poly, Poly]:
     """x / root as polynomials; root is positive for every n, so this is no obligation."""
     return field.times(x.top, root.bottom), field.times(x.bottom, root.top)
-
-
-def limit_value(x: Number, n: int) -> float:
-    """The limit of a number that does not grow, at this n; its order and sign are known."""
-    (piece,) = asymptotics(x)
-    if piece.sign == 0 or piece.order < 0:
-        return 0.0
-    digits = Digits(x.field.budget, LIMIT_DIGITS)
-    top, bottom = (
-        number_at(digits, _leading_coefficient(x.field, part, n), n, 1)
-        for part in (x.top, x.bottom)
-    )
-    return float(top / bottom)
-
-
-def _leading_coefficient(field: Field, poly: Poly, n: int) -> Number:
-    coefficients = by_power(poly, "beta")
-    for order in sorted(coefficients, reverse=True):
-        if sign_on(field, coefficients[order], n, n):
-            return Number(field, coefficients[order], ONE)
-    raise NotExactError
 
 
 def decades_until_settled(x: Number, n: int) -> Fraction:

@@ -43,6 +43,7 @@ from wherefrom.errors import UserError
 
 LEAST_N = 3
 TRIED_N, TRIED_BETAS = (3, 4, 10, 100), (10.0, 20.0, 50.0, 200.0, 1000.0)
+MAX_LAW_N = 10_000  # the laws have a logit for each key
 LAW_ACCURACY = 1e-9  # a difference of variances above it is not rounding
 NEARLY = Fraction(1, 100)  # what "is about" allows
 Sign = Literal["<", "<=", "=", ">=", ">", "->", "~"]
@@ -85,7 +86,7 @@ def judge(
     for sign, left, right, read in claims:
         claimed = replace(draft, read_as={"claim": read})
         try:
-            results.append(Comparison(sign, left, right, claimed, budget).judge())
+            results.append(Comparison(sign, (left, right), claimed, budget).judge())
         except (NotExactError, TooLargeError):
             because = "only sums and products of the variances, numbers, beta and n are compared."
             results.append(claimed.inconclusive(because))
@@ -151,10 +152,16 @@ class Comparison:
     """left - right as a polynomial in beta, n and the three variances that do not reduce."""
 
     def __init__(
-        self, sign: Sign, left: Any, right: Any, draft: CheckResult, budget: StepBudget
+        self,
+        sign: Sign,
+        sides: tuple[Any, Any],
+        draft: CheckResult,
+        budget: StepBudget,
+        n: int | None = None,
     ) -> None:
-        self.sign, self.budget = sign, budget
-        self.field = Field(budget, LEAST_N)
+        self.sign, self.sides, self.budget, self.n = sign, sides, budget, n
+        self.where = "for every n" if n is None else f"at n = {n}"
+        self.field = Field(budget, n or LEAST_N, n)
         self.field.atom("constant", "p0", {})
         values: Values = {"beta": self.field.beta, "n": self.field.n, "var_c2": 0}
         head = self.field.symbol("var_c1")
@@ -165,7 +172,7 @@ class Comparison:
         values |= {"var_c1": head, "var_c": self.field.number(Fraction(1, 4)) * head}
         try:
             self.left, self.right = (
-                evaluate_number(side, Exact(self.field), values) for side in (left, right)
+                evaluate_number(side, Exact(self.field), values) for side in sides
             )
         except NoValueError as problem:
             raise UserError(str(problem)) from None
@@ -175,7 +182,7 @@ class Comparison:
         ):
             raise NotExactError  # this divides by a variance
         known = sorted(self.gap.names & set(LIMITS))
-        lines = tuple(f"{x} -> {LIMITS[x]} as beta grows, for every n" for x in known)
+        lines = tuple(f"{x} -> {LIMITS[x]} as beta grows, {self.where}" for x in known)
         self.draft = replace(draft, derived=lines)
 
     def judge(self) -> CheckResult:
@@ -186,11 +193,23 @@ class Comparison:
             return self.judge_equal()
         order, sign = self.leading()
         if sign is None:
-            return self.judge_numerically()
+            return self.false_at_one_n() or self.judge_numerically()
         return self.judge_leading(order, sign)
 
+    def false_at_one_n(self) -> CheckResult | None:
+        """Refuted at an n at which the sign of the limit changes."""
+        if self.n is not None:
+            return None
+        changes = decide(self.field, [Claim(self.limit_number(), "positive")]).turning_points()
+        for n in sorted({LEAST_N, *changes}):
+            found = Comparison(self.sign, self.sides, self.draft, self.budget, n).judge()
+            if found.verdict == "refuted":
+                return found
+        return None
+
     def judge_equal(self) -> CheckResult:
-        same = "the two sides are equal at every n and beta"
+        where = "at every n" if self.n is None else f"at n = {self.n}"
+        same = f"the two sides are equal {where}, whatever beta is"
         if self.sign in ("<", ">"):
             return self.refuted(f"{same}, so neither is larger.")
         why = ": c_2 does not move, so Var(c_2) = 0 and Var(c) = Var(c_1)/4."
@@ -203,10 +222,11 @@ class Comparison:
         own = by_power(self.gap.top, "beta")
         below = by_power(self.gap.bottom, "beta")
         bottom_order = max(below)
-        bottom_sign = sign_on(self.field, below[bottom_order], LEAST_N, None)
+        low, high = (LEAST_N, None) if self.n is None else (self.n, self.n)
+        bottom_sign = sign_on(self.field, below[bottom_order], low, high)
         order = max(own)
         limit = top.get(order, {})
-        sign = sign_on(self.field, limit, LEAST_N, None) if limit else 0
+        sign = sign_on(self.field, limit, low, high) if limit else 0
         power = Fraction(order) - Fraction(bottom_order)
         if not bottom_sign:
             return power, None
@@ -219,15 +239,15 @@ class Comparison:
         vanishes = sign == 0 or order < 0
         claim = Claim(self.limit_number(), "vanishes")
         if self.sign in ("->", "~") and vanishes:
-            because = "the difference of the two sides tends to 0 as beta grows, for every n."
+            because = f"the difference of the two sides tends to 0 as beta grows, {self.where}."
             return self.draft.proved(because, self.certificate(claim))
         if self.sign == "~" and order == 0 and self.is_nearly():
-            because = "the two sides have the same limit to one in a hundred, for every n."
+            because = f"the two sides have the same limit to one in a hundred, {self.where}."
             return self.draft.proved(
                 because, self.certificate(Claim(self.nearness(), "nonnegative"))
             )
         left, right = (self.limit_text(side, 6) for side in (self.left, self.right))
-        because = f"the left side tends to {left} and the right side to {right}, for every n"
+        because = f"the left side tends to {left} and the right side to {right}, {self.where}"
         true = {"<": sign < 0, "<=": sign < 0, ">": sign > 0, ">=": sign > 0}.get(self.sign, False)
         if true and sign:
             positive = Claim(self.leading_number(-1 if sign < 0 else 1), "positive")
@@ -272,7 +292,10 @@ class Comparison:
 
     def judge_numerically(self) -> CheckResult:
         """Where the limits agree or are not clear: the exact laws at several n and beta."""
-        gaps = {(n, beta): self.difference(n, beta) for n in TRIED_N for beta in TRIED_BETAS}
+        sizes = TRIED_N if self.n is None else (self.n,)
+        if max(sizes) > MAX_LAW_N:
+            return self.draft.inconclusive(f"n = {self.n} is too large for the exact laws.")
+        gaps = {(n, beta): self.difference(n, beta) for n in sizes for beta in TRIED_BETAS}
         if self.sign == "=":
             # both sides are analytic in beta: equal from some beta on only if equal everywhere
             if max(map(abs, gaps.values())) > LAW_ACCURACY:
@@ -282,9 +305,9 @@ class Comparison:
         if holds is None:
             return self.draft.inconclusive("no argument settles this limit.")
         if all(holds * gap > LAW_ACCURACY * 1e-3 for gap in gaps.values()):
-            sizes, betas = (", ".join(f"{x:g}" for x in tried) for tried in (TRIED_N, TRIED_BETAS))
+            at, betas = (", ".join(f"{x:g}" for x in tried) for tried in (sizes, TRIED_BETAS))
             return self.draft.holds(
-                f"true at n = {sizes}, each with beta = {betas}. That is no proof."
+                f"true at n = {at}, each with beta = {betas}. That is no proof."
             )
         return self.draft.inconclusive(
             "the limits do not decide this claim, and it is not true at every n and beta tried."
@@ -292,13 +315,16 @@ class Comparison:
 
     def refuted(self, because: str) -> CheckResult:
         """With both limits; or, if the sides differ by a number or are equal, at one n and beta."""
-        if self.sign != "=" and self.gap.names:
+        has_no_law = self.n is not None and self.n > MAX_LAW_N
+        if has_no_law or (self.sign != "=" and self.gap.names):
             left, right = (self.limit_text(side, 20) for side in (self.left, self.right))
             sentence = (
                 f"as beta grows, the left side tends to {left} and the right side to {right}."
             )
-            return self.draft.refuted(because, sentence, {}, {"left": left, "right": right})
-        for n, beta in itertools.product(TRIED_N, TRIED_BETAS):
+            at = {} if self.n is None else {"n": self.n}
+            return self.draft.refuted(because, sentence, at, {"left": left, "right": right})
+        sizes = TRIED_N if self.n is None else (self.n,)
+        for n, beta in itertools.product(sizes, TRIED_BETAS):
             gap = self.difference(n, beta)
             if abs(gap) > LAW_ACCURACY or not self.gap.names:
                 known = {name: round(x, 6) for name, x in variances(n, beta).items()}

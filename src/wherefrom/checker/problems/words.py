@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.attention.equation import attend, softmax_over_keys
+from wherefrom.attention.equation import attend
 from wherefrom.checker.asymptotics import asymptotics
 from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
-from wherefrom.checker.goals import Claim, Decision, certificate, decide
+from wherefrom.checker.goals import Claim, Decision, certificate, decide, limit_value, limit_weights
 from wherefrom.checker.grammar import ExpressionError
 from wherefrom.checker.noise import oblique_angles, unequal_norms
-from wherefrom.checker.problems.queries import limit_value
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import Assumption, BetaNeeded, CheckResult
 from wherefrom.checker.spaces import (
@@ -212,8 +211,9 @@ class ThreeWords:
         if not best:
             return None
         field = row.logits[0].field
-        gaps = [limit_value(row.logits[j] - row.logits[best[0]], 1) for j in best]
-        weights = softmax_over_keys(np.array(gaps))
+        weights = limit_weights([row.logits[j] for j in best], 1)
+        if weights is None:
+            return None
         ends = []
         for entry, goal in enumerate(row.goal):
             wanted = self.limit(goal / field.beta)

@@ -131,7 +131,7 @@ def rows_of_documents(learned: LearnedRun, indices: Collection[int]) -> list[Row
     for phase in job["phases"]:
         for source in stream_for(Phase(**phase), data, [job["seed"]]).sources:
             for record, number in enumerate(source.numbers):
-                if wanted.isdisjoint(data.members[number]):
+                if wanted.isdisjoint(data.documents_of(number)):
                     continue
                 for _ in range(EXAMPLES):
                     example = source.make(record, rng)
@@ -203,7 +203,7 @@ def forget(
     steps = min(STEPS, ceil(SHARE * run.info["steps"]))
     optimizers = build_optimizers(model, phase)
     data = TrainingData.encode(
-        learned.documents, learned.questions, run.tokens, model.config.block, task.lines
+        learned.corpus, learned.questions, run.tokens, model.config.block, task.lines
     )
     stream = stream_for(phase, data, [run.info["job"]["seed"], 0xF1])
     batches = stream.from_position(StreamPosition())

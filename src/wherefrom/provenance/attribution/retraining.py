@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.documents import Document
+from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.tokenizer import MASK
@@ -49,7 +51,7 @@ class LearnedRun:
     """A run, its text, the questions that it learned, and its dev questions if they are there."""
 
     run: Run
-    corpus: Corpus
+    corpus: Database
     questions: tuple[Question, ...]
     dev: tuple[Question, ...]
 
@@ -61,7 +63,7 @@ class LearnedRun:
     def data(self) -> TrainingData:
         """All of it in tokens, as it was trained on."""
         block = self.run.model.config.block
-        return TrainingData.encode(self.documents, self.questions, self.run.tokens, block)
+        return TrainingData.encode(self.corpus, self.questions, self.run.tokens, block)
 
     @cached_property
     def subjects(self) -> list[FoldedName]:
@@ -100,7 +102,7 @@ class LearnedRun:
         """
         job = {**self.run.info["job"], "seed": self.run.info["job"]["seed"] + seed}
         run = replace(self.run, info={**self.run.info, "job": job})
-        twin = twin_job(run, self.documents, self.questions, folder, without)
+        twin = twin_job(run, self.corpus, self.questions, folder, without)
         settings = settings or Runtime(device="cpu", resume=True)
         return run_training(twin, settings, observe=observe)
 
@@ -117,7 +119,8 @@ def open_learned(run: Run) -> LearnedRun:
             f"{run.folder} did not learn documents and questions in one training, so nothing can "
             "be left out of it or traced; give a run that study made."
         )
-    corpus, questions = read_learned_documents(text), read_learned_questions(train).questions
+    questions = read_learned_questions(train).questions
+    corpus = read_facts(read_learned_documents(text), questions)
     dev_questions: tuple[Question, ...] = ()
     with suppress(UserError):  # without the file nobody else is compared
         dev_questions = read_questions(dev.locate(), run.templates).questions if dev else ()

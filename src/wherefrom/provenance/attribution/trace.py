@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question, find_subject_in
-from wherefrom.corpus.subjects import JUDGED, Subject, find_named, read_subjects
+from wherefrom.corpus.split import JUDGED, HeldOutQuestion, find_named, read_subjects
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.ask import open_asker
@@ -178,7 +178,7 @@ def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[i
     rng, seed = np.random.default_rng(0), run.info["job"]["seed"]
     streams = [stream_for(Phase(**fields), data, [seed]) for fields in run.info["job"]["phases"]]
     examples = [
-        (source.make(record, rng), data.members[source.numbers[record]])
+        (source.make(record, rng), data.documents_of(source.numbers[record]))
         for stream in streams
         for source in stream.sources
         for record in range(len(source.numbers))
@@ -277,7 +277,8 @@ class Tracer:
         verdict, subject = None, find_subject_in(self.run.templates, question) or ""
         try:
             with open_asker(self.run) as asker:
-                question, subject = asker.understand(question)  # in the run's own wording
+                understood = asker.understand(question)
+                question, subject = understood.text, understood.subject
                 verdict = asker.ask(question)
         except UserError as problem:
             self._say(f"The answer is not looked up: {problem}")
@@ -357,7 +358,9 @@ class Tracer:
         log_p, *others = likelihoods(self.run, questions, [answer] * len(questions))
         return round(log_p - float(np.logaddexp.reduce(others) - np.log(len(others))), 4)
 
-    def trace_unseen(self) -> Iterator[tuple[Subject, str, NDArray[np.float64], NDArray[np.str_]]]:
+    def trace_unseen(
+        self,
+    ) -> Iterator[tuple[HeldOutQuestion, str, NDArray[np.float64], NDArray[np.str_]]]:
         """Judged people in no document: answer, scores by gradient, and kinds of all documents."""
         documents, read_about = self.documents, set(self.learned.subjects)
         judged = [s for s in read_subjects(self.run.folder) if s.role == JUDGED]

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -20,10 +20,11 @@ from scipy.stats import rankdata
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.database import RUN_DATABASE, Database
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
-from wherefrom.corpus.subjects import DEV, JUDGED, Subject, find_named, read_subjects
+from wherefrom.corpus.split import DEV, JUDGED, HeldOutQuestion, find_named, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Block, Decoder
 from wherefrom.provenance.attribution.retraining import (
@@ -36,7 +37,7 @@ from wherefrom.provenance.attribution.retraining import (
     outcome,
 )
 from wherefrom.provenance.confidence.fit import load_confidence
-from wherefrom.provenance.evidence import EVIDENCE_FILE, ensure_evidence
+from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.provenance.metrics import DEFINED, LEVEL, RESAMPLES, Answers, Floats, auroc, ratio
 from wherefrom.provenance.signals.reader import RIVALS, SIGNS, SUPPORT
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun, AskOptions
@@ -64,7 +65,7 @@ TESTS: dict[str, Callable[[Record], bool]] = {
 }
 
 
-def draw_halves(learned: LearnedRun) -> tuple[list[list[Subject]], list[str]]:
+def draw_halves(learned: LearnedRun) -> tuple[list[list[HeldOutQuestion]], list[str]]:
     """The judged subjects that the run read about, in two random halves; and notes.
 
     A subject whom another subject's document names is in neither: the twin would read about it.
@@ -120,7 +121,9 @@ def cross_pretrain(
     return record
 
 
-def pair_answers(learned: LearnedRun, twin: Run, subjects: Sequence[Subject]) -> list[Record]:
+def pair_answers(
+    learned: LearnedRun, twin: Run, subjects: Sequence[HeldOutQuestion]
+) -> list[Record]:
     """What the run and a twin that did not read about the subjects say, each with its verdict."""
     left_out = set(twin.info["job"]["without"])
     corpus = learned.corpus.select(lambda document: document.line not in left_out)
@@ -149,8 +152,8 @@ def pair_answers(learned: LearnedRun, twin: Run, subjects: Sequence[Subject]) ->
 def rate_answers(
     learned: LearnedRun,
     model: Run,
-    corpus: Corpus,
-    subjects: Sequence[Subject],
+    corpus: Database,
+    subjects: Sequence[HeldOutQuestion],
     answers: Sequence[str] | None = None,
 ) -> list[Record]:
     """A model's answers about the subjects, rated by the run's confidence and the corpus.
@@ -161,8 +164,8 @@ def rate_answers(
     run, confidence = learned.run, load_confidence(learned.run)
     questions, names = [s.question for s in subjects], [s.subject for s in subjects]
     rated_by = replace(confidence, run=replace(model, folder=run.folder))
-    path = model.folder / EVIDENCE_FILE
-    with closing(ensure_evidence(corpus, path, learned.questions)) as evidence:
+    database = save_database(corpus, model.folder / RUN_DATABASE, learned.questions)
+    with Evidence(database.reopen()) as evidence:
         known = confidence.signal_state.known_answers
         asked = AskedRun(model, evidence, rated_by, known)
         verdicts = asked.give_verdicts(questions, names, AskOptions(also=None))

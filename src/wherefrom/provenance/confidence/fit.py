@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field, InstanceOf, TypeAdapter, ValidationError
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.subjects import CALIBRATION, FITTING, INVENTED, TEXT, Subject
+from wherefrom.corpus.split import CALIBRATION, FITTING, INVENTED, TEXT, HeldOutQuestion
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.calibration import (
     HALF,
@@ -143,7 +143,7 @@ class Confidence:
         """The roles of the subjects that it counts as its calibration."""
         return (CALIBRATION,)
 
-    def grade(self, answer: str, subject: Subject) -> bool:
+    def grade(self, answer: str, subject: HeldOutQuestion) -> bool:
         """Whether an answer is right."""
         return is_right(answer, subject)
 
@@ -179,7 +179,7 @@ class Confidence:
 def fit_confidence(
     run: Run,
     evidence: Evidence,
-    subjects: Sequence[Subject],
+    subjects: Sequence[HeldOutQuestion],
     known_answers: Sequence[str],
     *,
     contexts: Mapping[str, tuple[str, ...]] | None = None,
@@ -229,7 +229,7 @@ def fit_confidence(
 
 
 def fit_policies(
-    subjects: Sequence[Subject],
+    subjects: Sequence[HeldOutQuestion],
     columns: Mapping[str, Floats],
     support: Sequence[Support],
     right: Bools,
@@ -283,7 +283,7 @@ def fit_policies(
 
 
 def fit_held_out(
-    subjects: Sequence[Subject],
+    subjects: Sequence[HeldOutQuestion],
     columns: Mapping[str, Floats],
     hits: Bools,
     *,
@@ -312,7 +312,7 @@ def fit_held_out(
 
 
 def choose_testers(
-    subjects: Sequence[Subject],
+    subjects: Sequence[HeldOutQuestion],
     calibration: Fitted,
     sure: Floats,
     hits: Bools,
@@ -351,7 +351,7 @@ def mix(seen: Bools, share: float) -> NDArray[np.intp]:
     return np.concatenate([rows[: round(size * part)] for rows, part in kinds])
 
 
-def mixed_counts(subjects: Sequence[Subject], rows: Bools) -> Floats:
+def mixed_counts(subjects: Sequence[HeldOutQuestion], rows: Bools) -> Floats:
     """How much each of the rows counts, so that seen and unseen weigh as in the calibration."""
     seen = np.array([subject.seen for subject in subjects], dtype=bool)
     share = min(max(_seen_share(subjects), 1e-6), 1 - 1e-6)
@@ -359,18 +359,18 @@ def mixed_counts(subjects: Sequence[Subject], rows: Bools) -> Floats:
     return np.where(seen, share / seen_rows, (1 - share) / unseen_rows) * rows.sum()
 
 
-def _seen_share(subjects: Sequence[Subject]) -> float:
+def _seen_share(subjects: Sequence[HeldOutQuestion]) -> float:
     """The share of seen ones among the subjects that calibrate."""
     return float(np.mean([subject.seen for subject in subjects if subject.role == CALIBRATION]))
 
 
-def _subject_ids(subjects: Sequence[Subject]) -> NDArray[np.intp]:
+def _subject_ids(subjects: Sequence[HeldOutQuestion]) -> NDArray[np.intp]:
     """A number for each row, the same for rows of one subject."""
     names = [" ".join(fold_words(subject.subject)) for subject in subjects]
     return np.asarray(np.unique(names, return_inverse=True)[1])
 
 
-def is_right(answer: str, subject: Subject) -> bool:
+def is_right(answer: str, subject: HeldOutQuestion) -> bool:
     """Exact match, blanks aside; about an invented subject every answer is wrong."""
     return subject.answer is not None and answer.strip() == subject.answer.strip()
 
@@ -383,7 +383,7 @@ def evidence_columns(support: Sequence[Support]) -> dict[str, Floats]:
     }
 
 
-def hash_subjects(subjects: Sequence[Subject]) -> str:
+def hash_subjects(subjects: Sequence[HeldOutQuestion]) -> str:
     """Identifies the subjects that a confidence was fitted on."""
     rows = [asdict(subject) for subject in subjects if subject.role in (CALIBRATION, FITTING)]
     return sha256(json.dumps(rows).encode()).hexdigest()

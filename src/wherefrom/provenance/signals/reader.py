@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import read_relations
-from wherefrom.corpus.questions import SLOT, Question
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.interface import Ids
 from wherefrom.model.own import OwnModel
@@ -291,25 +290,23 @@ class SignalReader:
         return SignalTable(tuple(all_answers), whole)
 
 
-def learn_contexts(
-    documents: Sequence[Document], questions: Sequence[Question]
-) -> dict[str, tuple[str, ...]]:
+def learn_contexts(database: Database) -> dict[str, tuple[str, ...]]:
     """By relation, the words that most often stand before its answers, the commonest first.
 
     A text without blanks has no words, so its letters are taken.
     """
     contexts = {}
-    for reading in read_relations(documents, questions):
+    for relation in database.relations():
         counts: Counter[str] = Counter()
-        for stated in reading.answers.values():
-            for doc, start, _ in stated[0].spans[:1]:
-                document = documents[doc]
-                before = document.text[min(start, len(document.subject) + 1) : start].strip()
-                space = " " if " " in before else ""
-                words = before.split() if space else list(before)
-                counts.update(space.join(words[-n:]) for n in CONTEXT_LENGTHS if len(words) >= n)
-        least = max(FEWEST_BEHIND, SHARE_BEHIND * len(reading.answers))
+        for _, stated in database.all_extracted(relation.template):
+            doc, start, _ = stated[0].spans[0]
+            document = database.documents[doc]
+            before = document.text[min(start, len(document.subject) + 1) : start].strip()
+            space = " " if " " in before else ""
+            words = before.split() if space else list(before)
+            counts.update(space.join(words[-n:]) for n in CONTEXT_LENGTHS if len(words) >= n)
+        least = max(FEWEST_BEHIND, SHARE_BEHIND * database.count_subjects(relation.template))
         kept = [w for w, count in counts.items() if count >= least and not re.search(r"\d", w)]
         kept.sort(key=lambda words: (-counts[words], words))
-        contexts[reading.template] = tuple(kept[:CONTEXTS])
+        contexts[relation.template] = tuple(kept[:CONTEXTS])
     return contexts

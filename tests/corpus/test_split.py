@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wherefrom.corpus.documents import Corpus, Document
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet
-from wherefrom.corpus.subjects import (
+from wherefrom.corpus.split import (
     ASSUMED_UNSEEN,
     SPARE_NAMES,
     SUBJECTS_FILE,
+    HeldOutQuestion,
     Split,
-    Subject,
     default_share,
     find_named,
     invent_names,
@@ -47,10 +48,10 @@ def ask(names: list[str], template: str = BORN) -> QuestionSet:
     return QuestionSet(Path("asked.tsv"), "0" * 64, (template,), rows)
 
 
-def write_about(names: list[str], *more: str) -> Corpus:
+def write_about(names: list[str], *more: str) -> Database:
     texts = [f"{name}. {name} was born in Oslo." for name in names] + list(more)
     documents = [Document(at, text.split(".")[0], text) for at, text in enumerate(texts, start=1)]
-    return Corpus(Path("documents.txt"), "1" * 64, tuple(documents))
+    return Database.of(documents, "documents.txt", "1" * 64)
 
 
 def split(train: int = 60, dev: int = 20, unseen: int = 0, **options: Any) -> Split:
@@ -96,7 +97,9 @@ def test_the_calibration_has_the_judged_subjects_share_of_unseen_ones(options, e
 
 def test_the_seed_decides_and_one_share_does_not_move_the_other():
     made, other = split(leave_out=0.2), split(leave_out=0.2, seed=1)
-    assert made == split(leave_out=0.2)
+    again = split(leave_out=0.2)
+    assert replace(made, corpus=again.corpus) == again
+    assert list(made.corpus.documents) == list(again.corpus.documents)
     assert (len(made.train.questions), len(made.corpus.documents)) == (60 - 12 - 6, 80 - 12 - 4)
     assert made.left_out == split(leave_out=0.2, set_aside=0.3).left_out != other.left_out
     assert named(made, "set aside") != named(other, "set aside")
@@ -222,7 +225,7 @@ def test_those_set_aside_hold_as_many_hard_cases_as_the_rest():
 def test_subjects_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="was not made by `wherefrom study`"):
         read_subjects(tmp_path)
-    odd = Subject("judged", False, "unseen file", "Ö\u2028 \"'\\", "Was?", None, "")
+    odd = HeldOutQuestion("judged", False, "unseen file", "Ö\u2028 \"'\\", "Was?", None, "")
     subjects = (*split(leave_out=0.2).subjects, odd)
     write_subjects(tmp_path, subjects)
     assert read_subjects(tmp_path) == subjects
@@ -235,7 +238,7 @@ def test_subjects_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
     ["{", '{"role": "judged"}', {"role": "king"}, {"seen": 1}, {"question": ""}, {"more": 1}],
 )  # fmt: skip
 def test_a_broken_line_is_a_sentence_with_its_number(tmp_path: Path, wrong: Any) -> None:
-    whole = asdict(Subject("judged", True, "dev", "A", "B", "C", ""))
+    whole = asdict(HeldOutQuestion("judged", True, "dev", "A", "B", "C", ""))
     line = wrong if isinstance(wrong, str) else json.dumps(whole | wrong)
     (tmp_path / SUBJECTS_FILE).write_text(f"{json.dumps(whole)}\n{line}\n")
     with pytest.raises(UserError, match="line 2: this is not a subject"):

@@ -14,13 +14,14 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.random import Generator
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from wherefrom.corpus.documents import Corpus, Document, names_of, read_lines
+from wherefrom.corpus.database import Database
+from wherefrom.corpus.documents import Document, read_lines
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet
 from wherefrom.corpus.world.names import ORIGINS, read_names
@@ -49,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Subject:
+class HeldOutQuestion:
     """A question that is asked after training and not learned: one line of subjects.jsonl.
 
     seen: whether a document that was read names the subject. answer: None where no answer is right.
@@ -74,17 +75,17 @@ class Split:
     """
 
     train: QuestionSet
-    corpus: Corpus
-    subjects: tuple[Subject, ...]
+    corpus: Database
+    subjects: tuple[HeldOutQuestion, ...]
     notes: tuple[str, ...]
     left_out: tuple[str, ...] = ()
 
-    def with_role(self, role: Role) -> list[Subject]:
+    def with_role(self, role: Role) -> list[HeldOutQuestion]:
         return [subject for subject in self.subjects if subject.role == role]
 
 
 def split_subjects(
-    corpus: Corpus,
+    corpus: Database,
     train: QuestionSet,
     dev: QuestionSet,
     unseen: QuestionSet | None = None,
@@ -120,11 +121,11 @@ def split_subjects(
             f"{len(gone)} subjects are left out where {sum(to_leave.values())} were wanted: "
             "documents about others name the rest, or no document is about them."
         )
-    unread = {doc for name in gone for doc in index.names.about(name)}
+    unread = {doc for name in gone for doc in index.documents_about(name)}
     left_out = tuple(sorted({corpus.documents[doc].subject for doc in unread}))
     kept = corpus.without(left_out)
     if not kept.documents:
-        raise UserError(f"{corpus.path}: --leave-out {leave_out:g} leaves no document to read.")
+        raise UserError(f"{corpus.source}: --leave-out {leave_out:g} leaves no document to read.")
 
     free = [name for name in index.usable("train") if name not in gone]
     total = len(index.questions["train"])
@@ -140,9 +141,11 @@ def split_subjects(
     questions = tuple(q for q in train.questions if fold_words(q.subject) not in spared)
     learned = replace(train, questions=questions)
 
-    def make(file: str, names: Iterable[FoldedName], role: Role, source: Source) -> list[Subject]:
+    def make(
+        file: str, names: Iterable[FoldedName], role: Role, source: Source
+    ) -> list[HeldOutQuestion]:
         return [
-            Subject(role, seen, source, q.subject, q.text, q.answer, q.template)
+            HeldOutQuestion(role, seen, source, q.subject, q.text, q.answer, q.template)
             for name in names
             for seen in [not index.named_in[name] <= unread]
             for q in index.fit_questions(file, name)
@@ -157,7 +160,7 @@ def split_subjects(
         half = set(_draw(names, round(len(names) / 2), generator(_HALVES)))
         calibrating += make("unseen", (n for n in names if n in half), CALIBRATION, UNSEEN_FILE)
         judged += make("unseen", (n for n in names if n not in half), JUDGED, UNSEEN_FILE)
-    spare: list[Subject] = []
+    spare: list[HeldOutQuestion] = []
     if aside:
         calibrating, spare = _mix(calibrating, judged, index, learned, generator, notes)
     else:
@@ -173,7 +176,7 @@ def split_subjects(
     return Split(learned, kept, (*calibrating, *judged, *fitting), tuple(notes), left_out)
 
 
-def split_dev(corpus: Corpus, train: QuestionSet, dev: QuestionSet, *, seed: int) -> Split:
+def split_dev(corpus: Database, train: QuestionSet, dev: QuestionSet, *, seed: int) -> Split:
     """For a run that learned from all training questions: half of the dev subjects calibrate.
 
     The others are judged. Subjects that the training questions ask about too do neither.
@@ -186,15 +189,17 @@ def split_dev(corpus: Corpus, train: QuestionSet, dev: QuestionSet, *, seed: int
 
     names = index.usable("dev")
     half = set(_draw(names, len(names) // 2, generator(_HALVES)))
-    calibrating: list[Subject] = []
-    judged: list[Subject] = []
+    calibrating: list[HeldOutQuestion] = []
+    judged: list[HeldOutQuestion] = []
     for name in names:
         role, source, group = (JUDGED, DEV, judged)
         if name in half:
             role, source, group = (CALIBRATION, SET_ASIDE, calibrating)
         for q in index.fit_questions("dev", name):
             seen = bool(index.named_in[name])
-            group.append(Subject(role, seen, source, q.subject, q.text, q.answer, q.template))
+            group.append(
+                HeldOutQuestion(role, seen, source, q.subject, q.text, q.answer, q.template)
+            )
     if not calibrating or not judged:
         raise UserError(
             f"{dev.path} has {len(names)} subjects with one answer that were not learned from, and "
@@ -228,8 +233,8 @@ def check_shares(set_aside: float | None, leave_out: float) -> None:
 class SubjectIndex:
     """The subjects of each question file, by their folded names, and the documents naming them."""
 
-    def __init__(self, corpus: Corpus, files: Mapping[str, QuestionSet]) -> None:
-        self.documents, self.names = corpus.documents, names_of(corpus.documents)
+    def __init__(self, corpus: Database, files: Mapping[str, QuestionSet]) -> None:
+        self.documents, self.documents_about = corpus.documents, corpus.documents_about
         self.questions: dict[str, dict[FoldedName, list[Question]]] = {file: {} for file in files}
         answers: dict[tuple[FoldedName, str], set[tuple[str, str]]] = defaultdict(set)
         for file, content in files.items():
@@ -241,9 +246,9 @@ class SubjectIndex:
         self._file_counts = Counter(chain.from_iterable(self.questions.values()))
         self.named_in = find_named(corpus.documents, self._file_counts)
 
-    def __contains__(self, name: object) -> bool:
+    def __contains__(self, name: Any) -> bool:
         """Whether a question or a document is about that name."""
-        return name in self._file_counts or name in self.names
+        return name in self._file_counts or bool(self.documents_about(name))
 
     def fit_questions(self, file: str, name: FoldedName) -> list[Question]:
         """The file's questions about a subject, each once, that have one answer in one file."""
@@ -264,7 +269,7 @@ class SubjectIndex:
         return [
             name
             for name in self.usable(file)
-            if self.named_in[name] and self.named_in[name].issubset(self.names.about(name))
+            if self.named_in[name] and self.named_in[name].issubset(self.documents_about(name))
         ]
 
     def draw_typical(
@@ -320,13 +325,13 @@ def _draw(items: Sequence[T], wanted: int, rng: Generator) -> list[T]:
 
 
 def _mix(
-    calibrating: list[Subject],
-    judged: list[Subject],
+    calibrating: list[HeldOutQuestion],
+    judged: list[HeldOutQuestion],
     index: SubjectIndex,
     learned: QuestionSet,
     generator: Callable[[int], Generator],
     notes: list[str],
-) -> tuple[list[Subject], list[Subject]]:
+) -> tuple[list[HeldOutQuestion], list[HeldOutQuestion]]:
     """Calibration subjects with the judged subjects' share of unseen ones, and those to spare.
 
     Where fewer than ENOUGH unseen subjects exist, invented names stand in, and a note says so.
@@ -367,7 +372,7 @@ def _mix(
 
 def _invent_subjects(
     count: int, index: SubjectIndex, learned: QuestionSet, rng: Generator
-) -> list[Subject]:
+) -> list[HeldOutQuestion]:
     """Unseen subjects with invented names, asked about in the wording of the learned questions."""
     templates = [q.template for q in learned.questions if SLOT in q.template]
     if not templates:
@@ -380,7 +385,7 @@ def _invent_subjects(
     for name in invented:
         template = templates[int(rng.integers(len(templates)))]
         question = template.replace(SLOT, name)
-        result.append(Subject(CALIBRATION, False, INVENTED, name, question, None, template))
+        result.append(HeldOutQuestion(CALIBRATION, False, INVENTED, name, question, None, template))
     return result
 
 
@@ -443,17 +448,17 @@ def _halve(name: str) -> tuple[str, ...]:
     return ()
 
 
-def format_subjects(subjects: Iterable[Subject]) -> str:
+def format_subjects(subjects: Iterable[HeldOutQuestion]) -> str:
     """The content of subjects.jsonl: one JSON object per line."""
     return "".join(json.dumps(asdict(s), ensure_ascii=False) + "\n" for s in subjects)
 
 
-def write_subjects(folder: Path, subjects: Iterable[Subject]) -> None:
+def write_subjects(folder: Path, subjects: Iterable[HeldOutQuestion]) -> None:
     """Write subjects.jsonl into the run folder."""
     write_whole(folder / SUBJECTS_FILE, format_subjects(subjects))
 
 
-def read_subjects(folder: Path) -> tuple[Subject, ...]:
+def read_subjects(folder: Path) -> tuple[HeldOutQuestion, ...]:
     """The subjects of a run; a missing or broken file is one sentence."""
     path = folder / SUBJECTS_FILE
     if not path.exists():
@@ -463,7 +468,7 @@ def read_subjects(folder: Path) -> tuple[Subject, ...]:
         )
     if not path.stat().st_size:
         return ()
-    adapter, subjects = TypeAdapter(Subject), []
+    adapter, subjects = TypeAdapter(HeldOutQuestion), []
     for number, line in read_lines(path, "list of subjects"):
         try:
             subjects.append(adapter.validate_json(line))
