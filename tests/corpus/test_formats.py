@@ -306,3 +306,13 @@ def test_how_well_each_relation_is_read_is_said_before_training():
     assert first.split()[-5:] == ["40", "98%", "2%", "40", "0%"]
     assert second.split()[-5:] == ["20", "45%", "20%", "22", "50%"]
     assert '"Lee" for "Ann Lee", "nothing" for "Bo"' in sentence
+
+
+def test_documents_that_disagree_are_said_with_the_line_of_each_value():
+    documents = [Document(3, "Ann", "Ann. From Oslo."), Document(9, "Ann", "Ann. From Rome.")]
+    database = Database.of(documents)
+    database.add_relation(1, AskedRelation("Where is {subject}?", 9, 9, ()))
+    database.add_facts([Fact(1, 1, "Rome", 0.5, 1, 10, 14), Fact(1, 1, "Oslo", 0.45, 0, 10, 14)])
+    *_, note = describe_facts(database, "train.tsv")
+    assert "For 1 subjects documents disagree" in note
+    assert "Ann: Rome in line 9 and Oslo in line 3" in note

@@ -51,6 +51,7 @@ ENDINGS = range(1, 5)  # letters that may be glued to a name
 READ = 0.8  # probability of a subject that is read off a text
 UNCLEAR = 0.3  # probability of the likeliest answer that the text states
 SHOWN = 3  # examples in a sentence
+DISAGREEING = 0.2  # probability of an answer from which on it contradicts another document
 LISTED_FIELDS = 6  # of a table, in a sentence
 SOME_RECORDS = 2_000  # of a table that are searched for answers
 POOR = 0.7  # share of the answers found below which a relation's mistakes are shown
@@ -562,7 +563,25 @@ def describe_facts(database: Database, path: object) -> list[str]:
                 f"out of a document about their subject ({_some(relation.missing)}); what is not "
                 "in the text word for word cannot be learned from it."
             )
+        notes += _describe_disagreement(database, relation.template)
     return [*notes, *_describe_checks(relations)]
+
+
+def _describe_disagreement(database: Database, template: str) -> list[str]:
+    """A note if documents about one subject state different answers, with an example."""
+    count, example = 0, ""
+    for number, answers in database.all_extracted(template):
+        likely = [answer for answer in answers if answer.probability >= DISAGREEING]
+        documents = [{document for document, _, _ in answer.spans} for answer in likely]
+        if len(likely) > 1 and documents[0].isdisjoint(documents[1]):
+            count += 1
+            if not example:
+                lines = [database.documents[min(each)].line for each in documents[:2]]
+                values = [f"{a.text} in line {n}" for a, n in zip(likely, lines, strict=False)]
+                example = f"{database.spell(number)}: {' and '.join(values)}"
+    if not count:
+        return []
+    return [f'For {count:,} subjects documents disagree on "{template}" ({example}).']
 
 
 def _describe_checks(relations: Sequence[AskedRelation]) -> list[str]:
