@@ -242,7 +242,7 @@ class Study:
     people: int = 3000  # of the embedded world
     template: str | Sequence[str] = ()
     subject_field: str | None = None
-    text_field: str | None = None
+    text_field: str | Sequence[str] | None = None
     set_aside: float | None = None
     leave_out: float = 0.0
     seed: int = 0

@@ -103,7 +103,7 @@ def read_input(
     *,
     templates: Sequence[str] = (),
     subject_field: str | None = None,
-    text_field: str | None = None,
+    text_field: str | Sequence[str] | None = None,
 ) -> StudyInput:
     """Read and check the files of a study, the text in any format; writes nothing."""
     lines = list(read_lines(files.train, "questions"))
@@ -113,6 +113,7 @@ def read_input(
         subject_field=subject_field,
         text_field=text_field,
         questions=[line.split("\t")[0] for _, line in lines],
+        answers=[cells[1] for _, line in lines if len(cells := line.split("\t")) > 1],
         asked=_asked_subjects(files, templates),
         kept_as=out / "documents.tsv",
     )

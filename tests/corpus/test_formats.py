@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from wherefrom.corpus import formats
-from wherefrom.corpus.database import AskedRelation, Database, Fact, read_documents
+from wherefrom.corpus.database import AskedRelation, Database, Fact, ReadingCheck, read_documents
 from wherefrom.corpus.documents import Document, as_table, hash_table
 from wherefrom.corpus.formats import PASSAGE, check_files, cut_passages, describe_facts
 from wherefrom.corpus.questions import read_questions
@@ -78,11 +78,50 @@ def test_subject_and_text_are_found_in_any_form_and_read_back(tmp_path, name):
 
 def test_fields_can_be_named(tmp_path):
     path = written(tmp_path, "a.jsonl", as_jsonl({"who": a, "said": b} for a, b in (ANN, BO)))
-    with pytest.raises(UserError, match="--text-field"):
-        convert(path)
     assert rows_of(convert(path, subject_field="who", text_field="said")[0])[0][0] == "Ann Lee"
     with pytest.raises(UserError, match=r'no field "whom".*Did you mean "who"'):
         convert(path, subject_field="whom", text_field="said")
+
+
+WELLS = [
+    {
+        "well": f"Kut {at}",
+        "depth_m": 7 * at,
+        "owner": f"A. B. Nagy-{at}",
+        "uses": ["cattle", "wash"],
+    }
+    for at in range(3)
+]
+
+
+def test_a_table_without_a_text_is_read_field_by_field(tmp_path):
+    asked = [row["well"] for row in WELLS]
+    lines = ["\t".join(WELLS[0]), *("\t".join(map(str, row.values())) for row in WELLS)]
+    for name, content in (
+        ("a.jsonl", as_jsonl(WELLS)),
+        ("a.csv", "".join(line.replace("\t", ",", 2).replace("\t", ";") + "\n" for line in lines)),
+    ):
+        documents, how = convert(written(tmp_path, name, content), asked=asked)
+        assert documents[0].text.startswith("Kut 0. depth_m: 0; owner")
+        assert '"depth_m"' in how
+        assert "`field: value`" in how
+    assert documents[0].subject == "Kut 0"
+    path = written(tmp_path, "b.jsonl", as_jsonl(WELLS))
+    documents, _ = convert(path, text_field=("uses", "owner"), asked=asked)
+    later = written(tmp_path, "c.jsonl", as_jsonl([WELLS[0], {**WELLS[1], "dug": 1901}]))
+    assert convert(later, asked=asked)[0][1].body.endswith("; dug: 1901")
+    assert documents[2].body == "uses: cattle, wash; owner: A. B. Nagy-2"
+
+
+def test_a_description_is_not_the_text_where_the_answers_stand_in_other_fields(tmp_path):
+    about = "A small tool for many tasks."
+    rows = [{"name": f"Pkg {at}", "description": about, "owner": f"Ann {at}"} for at in range(9)]
+    path = written(tmp_path, "a.jsonl", as_jsonl(rows))
+    asked = [row["name"] for row in rows]
+    documents, _ = convert(path, asked=asked, answers=[row["owner"] for row in rows])
+    assert documents[0].body == "description: A small tool for many tasks.; owner: Ann 0"
+    documents, _ = convert(path, asked=asked, answers=["small tool"] * 9)
+    assert documents[0].body == "A small tool for many tasks."
 
 
 BIRDS = [
@@ -176,7 +215,8 @@ ROW = '{"title": "A", "text": "x"}'
         ("a.jsonl", f"{ROW}\n[1]\n", "line 2: each document of a JSON corpus is an object"),
         ("a.jsonl", f"{ROW}\nx\n", "line 2: this is not JSON"),
         ("a.json", f"[{ROW}, 1]", "item 2: each document"),
-        ("a.tsv", "Titel\tInhalt\n" + "A B\tx y z\n" * 3, "has the fields Titel, Inhalt"),
+        ("a.csv", "name\nA\n", "one field only"),
+        ("a.csv", "name,size,hue\nA,,\n", "row 2: the fields size, hue hold no text"),
         ("a.jsonl", '{"title": "A", "text": " "}\n', 'line 1: the field "text" holds no text'),
         ("a.csv", "name,text\n", "a header and no rows"),
         ("a.csv", "name,text\nA,\n", 'row 2: the field "text" holds no text'),
@@ -238,18 +278,41 @@ def test_smaller_oddities_are_noted(tmp_path):
 def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
     database = Database.of([Document(1, "Ann", "Ann. Oslo, Rome, Bern or Ulm.")])
     missing = ("x", "y", "z", "w", "x", "x")
-    database.add_relation(1, AskedRelation("Who is {subject}?", 20, 8, missing))
+    database.add_relation(1, AskedRelation("Who is {subject}?", 20, 14, missing))
     database.add_relation(2, AskedRelation("Is {subject}?", 4, 4, ()))
     database.add_facts(Fact(1, 1, a, 0.2, 0, 5, 9) for a in ("Oslo", "Rome", "Bern", "Ulm"))
-    few, note = describe_facts(database, "train.tsv")
+    few, note, missing = describe_facts(database, "train.tsv")
     assert 'fewer than 5 training questions are worded like "Is {subject}?"' in few
-    for part in (
-        "40%",
-        "x, y, z, ...",
-        "for 1 it is unclear which one (such as Oslo or Rome or Bern)",
-    ):
+    for part in ("70%", "for 1 it is unclear which one (such as Oslo or Rome or Bern)"):
         assert part in note
+    assert "6 of 20" in missing
+    assert "x, y, z, ..." in missing
     silent = Database()
     silent.add_relation(1, AskedRelation("Is {subject}?", 2, 0, ("yes", "no")))
     with pytest.raises(UserError, match=r"none of the 2 training answers .*yes, no"):
         describe_facts(silent, "train.tsv")
+
+
+def test_how_well_each_relation_is_read_is_said_before_training():
+    database = Database.of([Document(1, "Ann", "Ann. Oslo.")])
+    good = ReadingCheck(40, 39, 1, 40, 0, (("Oslo", ""),))
+    poor = ReadingCheck(20, 9, 4, 22, 11, (("Ann Lee", "Lee"), ("Bo", "")))
+    database.add_relation(1, AskedRelation("Where is {subject}?", 40, 40, (), check=good))
+    database.add_relation(2, AskedRelation("Who made {subject}?", 20, 20, (), check=poor))
+    database.add_facts(Fact(relation, 1, "Oslo", 0.9, 0, 5, 9) for relation in (1, 2))
+    *_, table, sentence = describe_facts(database, "train.tsv")
+    _, header, first, second = table.splitlines()
+    assert header.split() == ["relation", "answers", "found", "missed", "no", "answer", "false"]
+    assert first.split()[-5:] == ["40", "98%", "2%", "40", "0%"]
+    assert second.split()[-5:] == ["20", "45%", "20%", "22", "50%"]
+    assert '"Lee" for "Ann Lee", "nothing" for "Bo"' in sentence
+
+
+def test_documents_that_disagree_are_said_with_the_line_of_each_value():
+    documents = [Document(3, "Ann", "Ann. From Oslo."), Document(9, "Ann", "Ann. From Rome.")]
+    database = Database.of(documents)
+    database.add_relation(1, AskedRelation("Where is {subject}?", 9, 9, ()))
+    database.add_facts([Fact(1, 1, "Rome", 0.5, 1, 10, 14), Fact(1, 1, "Oslo", 0.45, 0, 10, 14)])
+    *_, note = describe_facts(database, "train.tsv")
+    assert "For 1 subjects documents disagree" in note
+    assert "Ann: Rome in line 9 and Oslo in line 3" in note

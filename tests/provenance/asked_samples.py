@@ -14,7 +14,7 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.corpus.split import CALIBRATION, INVENTED, JUDGED, SET_ASIDE, HeldOutQuestion
 from wherefrom.provenance.confidence import fit
-from wherefrom.provenance.confidence.calibration import Calibration, Guarantee, SignalWeight
+from wherefrom.provenance.confidence.calibration import Calibration, SignalWeight, TestedThreshold
 from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
@@ -109,7 +109,7 @@ def controlled(
     """The same with numbers that a test can foresee: 88 % for what is stated and 5 % otherwise."""
     states = {"states_answer": SignalWeight(mean=0, scale=1, low=0, high=1, weight=5)}
     few = threshold is None
-    guarantee = Guarantee(
+    guarantee = TestedThreshold(
         threshold=threshold, reason="no threshold can guarantee that." if few else None, risk=0.05,
         delta=0.05, subjects=32, given=20, wrong=0, bound=0.04, estimate=0.6 if few else None,
     )  # fmt: skip

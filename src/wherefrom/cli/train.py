@@ -38,6 +38,10 @@ SET_ASIDE = (
     "Share of training subjects that calibrate the confidence instead of being learned from; "
     "default: as many as a guarantee takes, 100 or 200, or a fifth and at most 20 if there are few."
 )
+TEXT_FIELD = (
+    "Field of a JSONL or CSV corpus that holds the text; several are read as `field: value`. "
+    "Default: a field that is the text, or else all fields."
+)
 VARIANT = option("--variant", "The model's mixer; default: the recipe's.")
 TOKENS = option("--tokens", "Kind of tokens.", type=click.Choice(["chars", "bpe"]))
 BLOCK = option("--block", "The longest example, in tokens.", type=int)
@@ -77,7 +81,7 @@ course_options = partial(training_options, recipe="course")
 @PEOPLE
 @option("--set-aside", SET_ASIDE, type=float, metavar="SHARE")
 @option("--subject-field", "Field of a JSONL or CSV corpus that names the subject.")
-@option("--text-field", "Field of a JSONL or CSV corpus that holds the text.")
+@option("--text-field", TEXT_FIELD, multiple=True)
 @option("--leave-out", "Share of subjects to leave unread: the unseen.", 0.0, metavar="SHARE")
 @option("--base", "Fine-tune this Hugging Face model instead, and audit it.", metavar="MODEL")
 @training_options

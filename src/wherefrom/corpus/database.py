@@ -34,7 +34,7 @@ from wherefrom.storage import digest_of, sync_folder
 
 T = TypeVar("T")
 RUN_DATABASE = "run.sqlite"
-FORMAT = "3"
+FORMAT = "4"
 WRITTEN = "questions: "  # in `about`, before a role whose questions were written
 ROWS_AT_ONCE = 1_000  # that are read or written by one statement
 SCHEMA = """
@@ -55,7 +55,8 @@ CREATE TABLE relations(
     found INTEGER NOT NULL,             -- those whose answer a document states,
     missing TEXT NOT NULL,              -- and the answers of the others, as JSON
     same_as TEXT NOT NULL,              -- the relation that this one words differently, or ''
-    kind TEXT NOT NULL);                -- of the answers: words, numbers or mixed
+    kind TEXT NOT NULL,                 -- of the answers: words, numbers or mixed
+    reading_check TEXT NOT NULL);       -- how well it is read (ReadingCheck, as JSON) or 'null'
 CREATE TABLE facts(
     relation_id INTEGER NOT NULL REFERENCES relations(id),
     subject_id INTEGER NOT NULL REFERENCES subjects(id),
@@ -83,11 +84,28 @@ CREATE TABLE name_words(word TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 
 
+class ReadingCheck(NamedTuple):
+    """A relation read for subjects whose answers are known, by readers that did not learn them.
+
+    asked: subjects with an answer; found: read rightly; missed: nothing read. silent: subjects
+    without an answer, or with the words around it taken away; false: something read all the same.
+    mistakes: answers with what was read instead ("" for nothing), the commonest first.
+    """
+
+    asked: int
+    found: int
+    missed: int
+    silent: int
+    false: int
+    mistakes: tuple[tuple[str, str], ...] = ()
+
+
 class AskedRelation(NamedTuple):
     """A kind of question, and how many of its training answers stand in the documents.
 
     missing: the answers that stand in none. same_as: the relation that this one words differently;
     its facts are those of that relation. kind: of the answers, "words", "numbers" or "mixed".
+    check: how well it was read where the answers are known, None if too few are.
     """
 
     template: str
@@ -96,6 +114,7 @@ class AskedRelation(NamedTuple):
     missing: tuple[str, ...]
     same_as: str = ""
     kind: str = "words"
+    check: ReadingCheck | None = None
 
 
 class Fact(NamedTuple):
@@ -301,9 +320,10 @@ class Database(AbstractContextManager["Database"]):
         self._insert("INSERT INTO facts VALUES (?, ?, ?, ?, ?, ?, ?)", facts)
 
     def add_relation(self, relation_id: int, relation: AskedRelation) -> None:
-        template, asked, found, missing, same_as, kind = relation
+        template, asked, found, missing, same_as, kind, check = relation
         row = (relation_id, template, asked, found, json.dumps(missing), same_as, kind)
-        self._insert("INSERT INTO relations VALUES (?, ?, ?, ?, ?, ?, ?)", [row])
+        marks = ", ".join("?" * (len(row) + 1))
+        self._insert(f"INSERT INTO relations VALUES ({marks})", [(*row, json.dumps(check))])
 
     def set_same(self, relation_id: int, other_id: int) -> None:
         """Give a relation the facts of another one, which it words differently."""
@@ -322,11 +342,20 @@ class Database(AbstractContextManager["Database"]):
 
     def relations(self) -> list[AskedRelation]:
         """The relations of the training questions, in the order of first appearance."""
-        columns = ", ".join(AskedRelation._fields)
-        return [
-            AskedRelation(*row)._replace(missing=tuple(json.loads(row[3])))
-            for row in self.fetch(f"SELECT {columns} FROM relations ORDER BY id")
-        ]
+        query = (
+            "SELECT template, asked, found, missing, same_as, kind, reading_check "
+            "FROM relations ORDER BY id"
+        )
+        relations = []
+        for template, asked, found, missing, same_as, kind, checked in self.fetch(query):
+            check = None
+            if (values := json.loads(checked)) is not None:
+                check = ReadingCheck(**dict(zip(ReadingCheck._fields, values, strict=True)))
+                pairs = tuple((answer, said) for answer, said in check.mistakes)
+                check = check._replace(mistakes=pairs)
+            relation = AskedRelation(template, asked, found, tuple(json.loads(missing)))
+            relations.append(relation._replace(same_as=same_as, kind=kind, check=check))
+        return relations
 
     def count_subjects(self, template: str) -> int:
         """How many subjects have facts of a relation."""

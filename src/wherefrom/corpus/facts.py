@@ -15,19 +15,20 @@ from __future__ import annotations
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.database import AskedRelation, Database, Fact
+from wherefrom.corpus.database import AskedRelation, Database, Fact, ReadingCheck
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words, split_words
 from wherefrom.corpus.questions import Question, question_rows
 from wherefrom.corpus.spans import (
+    ABBREVIATED,
     BITS,
-    Features,
+    SAMPLED,
     Hashes,
     Ints,
     SpanRules,
@@ -64,12 +65,14 @@ LEAST_STATED = 0.02  # probability that documents state an answer, below which n
 SILENT = 0  # the key that stands for "not stated"
 NEAR_WORDS = 6  # words around an answer, without which its document does not state it
 FOLDS, ENOUGH_TO_HALVE = 4, 200  # folds of the labelled documents; 2 from so many documents on
-LEFT_UNASKED = 0.3  # share of the unasked documents that state an answer, below which none does
+LEFT_UNASKED = 0.15  # share of the unasked documents that state an answer, below which none does
 IMPOSSIBLE = -1e9  # a score
 LEAST_LOG_ODDS = -50.0
+LEAST_SPAN_MASS = 0.01  # of the likeliest span with an answer, below which a span does not state it
+HALF = 0.5  # probability that documents state an answer, from which on one is read
+MISTAKES = 3  # that a check keeps
 READ_CHARACTERS = 50_000  # of text that is read at once,
 COUNTED_CHARACTERS = 250_000  # and whose words are counted at once
-CHUNK = 50_000  # spans that are scored at once
 COMMON = 0.1  # share of the documents from which on a word is not informative
 ASSOCIATED = 0.3  # normalised pointwise mutual information of words that belong together
 
@@ -93,10 +96,12 @@ def read_facts(database: Database, questions: Sequence[Question]) -> Database:
             for doc in database.documents_about(fold_words(question.subject)):
                 expected[doc].update(() if question.is_silent else (question.answer,))
     documents = database.documents
-    rules = learn_rules([(documents[doc], answers) for doc, answers in expected.items()])
+    sample = [documents[i] for i in range(0, len(documents), 1 + len(documents) // SAMPLED)]
+    rules = learn_rules([(documents[doc], answers) for doc, answers in expected.items()], sample)
     relations, readers = [], []
+    known = {database.subject_of(doc) for doc in expected}
     for relation_id, (template, asked) in enumerate(by_template.items(), start=1):
-        reader = RelationReader(relation_id, database, rules, asked, expected)
+        reader = RelationReader(relation_id, database, rules, asked, known)
         answered = sum(not question.is_silent for question in asked)
         found = answered - len(reader.missing)
         if found >= FEWEST:
@@ -104,7 +109,9 @@ def read_facts(database: Database, questions: Sequence[Question]) -> Database:
             readers.append(reader)
         kind = kind_of([q.answer or "" for q in asked if not q.is_silent])
         missing = tuple(reader.missing)
-        relations.append(AskedRelation(template, answered, found, missing, kind=kind))
+        relations.append(
+            AskedRelation(template, answered, found, missing, kind=kind, check=reader.check)
+        )
     # all documents about a subject are read together
     parts = _batch_by_size(
         database.by_subject(),
@@ -112,11 +119,9 @@ def read_facts(database: Database, questions: Sequence[Question]) -> Database:
         READ_CHARACTERS,
     )
     for part in parts if readers else ():
-        subjects = np.array([number for number, about in part for _ in about])
-        spans = Spans(dict(chain.from_iterable(about for _, about in part)), rules)
-        features = spans.features(np.arange(len(spans)))
+        spans = _spans_of(part, rules)
         for reader in readers:
-            database.add_facts(reader.read(spans, features, subjects))
+            database.add_facts(reader.read(spans))
     for relation_id, relation in enumerate(relations, start=1):
         database.add_relation(relation_id, relation)
     same = [_find_same(r, by_template[r.template], relations, database) for r in relations]
@@ -133,6 +138,18 @@ def kind_of(answers: Sequence[str]) -> str:
         for answer in answers
     )
     return {0: "words", len(answers): "numbers"}.get(numbers, "mixed")
+
+
+def _spans_of(
+    subjects: Iterable[tuple[int, Sequence[tuple[int, Document]]]], rules: SpanRules
+) -> Spans:
+    """The spans of the documents about some subjects, given by number, who own them."""
+    owners, documents = [], {}
+    for number, about in subjects:
+        for index, document in about:
+            owners.append(number)
+            documents[index] = document
+    return Spans(documents, rules, owners)
 
 
 def _batch_by_size(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
@@ -170,12 +187,12 @@ def _find_same(
 
 
 class RelationReader:
-    """Finds the answers to one relation: a softmax over the spans of a document, whose scores are
-    sums of the weights of hashed features.
+    """Finds the answers to one relation: a softmax over the spans of all documents about a subject,
+    whose scores are sums of the weights of hashed features.
 
     missing: training answers that no document about their subject states.
-    unasked: documents about subjects that the training file asks about other relations only; if
-    few of them seem to state an answer, the file asks about what is stated, and they are silent.
+    unasked: subjects that the training file asks about other relations only; if few of them seem
+    to have an answer, the file asks about what is stated, and the documents about them are silent.
     """
 
     def __init__(
@@ -186,60 +203,66 @@ class RelationReader:
         questions: Sequence[Question],
         asked_about: Collection[int] = (),
     ) -> None:
-        """asked_about: the documents about subjects of all training questions."""
-        self.relation_id, self.documents, self.rules = relation_id, database.documents, rules
+        """asked_about: the subjects of all training questions."""
+        self.relation_id, self.database, self.rules = relation_id, database, rules
         self.unasked = set(asked_about)
+        self.check: ReadingCheck | None = None
         self.missing: list[str] = []
         self.spellings: dict[int, Counter[str]] = defaultdict(Counter)  # of answers, by their key
-        self.labels: dict[int, int] = {}  # document -> key of the answer that it states
-        stated: list[tuple[str, str, int, int]] = []  # answer, text, start and end of its words
+        self.labels: dict[int, int] = {}  # subject -> key of the answer that documents state
+        stated: list[tuple[str, Spans, int]] = []  # answer, spans, row of its words
         for first in range(0, len(questions), MOST_READINGS):
             batch = questions[first : first + MOST_READINGS]
-            about = [database.documents_about(fold_words(question.subject)) for question in batch]
-            docs = sorted({doc for indices in about for doc in indices})
-            self.unasked.difference_update(docs)
-            spans = Spans({doc: self.documents[doc] for doc in docs}, rules)
-            for question, indices in zip(batch, about, strict=True):
+            numbers = [database.subject_id(fold_words(question.subject)) for question in batch]
+            self.unasked.difference_update(numbers)
+            spans = self._spans({number for number in numbers if number})
+            for question, number in zip(batch, numbers, strict=True):
                 answer = question.answer or ""
                 if question.is_silent:
-                    self.labels.update(dict.fromkeys(indices, SILENT))
+                    if number:
+                        self.labels[number] = SILENT
                     continue
-                key = phrase_key(answer)
-                self.spellings[key][answer] += 1
-                stating = [doc for doc in indices if np.uint64(key) in spans.key[spans.of(doc)]]
-                for doc in stating:
-                    self.labels[doc] = key
-                    here = spans.of(doc)
-                    row = here.start + int(np.argmax(spans.key[here] == np.uint64(key)))
-                    text = self.documents[doc].text
-                    stated.append((answer, text, int(spans.start[row]), int(spans.end[row])))
-                if not stating:
+                key = np.uint64(phrase_key(answer))
+                self.spellings[int(key)][answer] += 1
+                here = spans.of(number) if number else slice(0, 0)
+                rows = here.start + np.flatnonzero(spans.key[here] == key)
+                if len(rows):
+                    self.labels[number] = int(key)
+                    _, first_in_document = np.unique(spans.doc[rows], return_index=True)
+                    stated += [(answer, spans, row) for row in rows[first_in_document].tolist()]
+                else:
                     self.missing.append(answer)
         self.marks = _learn_marks(stated)
+        self.stems = _learn_stems(stated)
 
     def train(self) -> None:
-        """Fit the weights to the documents whose answers are known. If these are few, also to other
-        documents, with the answers that were read off them with confidence."""
+        """Fit the weights to the subjects whose answers are known. If these are few, also to other
+        subjects, with the answers that were read with confidence."""
         labelled = list(self.labels.items())
         step = max(1.0, len(labelled) / MOST_LABELS)
         self.labels = dict(labelled[int(i * step)] for i in range(int(len(labelled) / step)))
         some = []
         if len(self.labels) < ENOUGH_LABELS:
-            unlabelled = np.setdiff1d(np.arange(len(self.documents)), list(self.labels))
+            unlabelled = np.setdiff1d(np.arange(self.database.subject_count) + 1, list(self.labels))
             some = unlabelled[:: max(1, len(unlabelled) // MOST_READINGS)].tolist()
         unasked = sorted(self.unasked.difference(self.labels))
         unasked = unasked[:: max(1, len(unasked) // MOST_READINGS)]
-        docs = sorted({*self.labels, *some, *unasked})
-        spans = Spans({doc: self.documents[doc] for doc in docs}, self.rules)
+        spans = self._spans({*self.labels, *some, *unasked})
         if unasked:
             self._learn(spans, self.labels, 0)
             scores = self._score(spans)
-            stated = [self._log_odds(scores[spans.of(doc)]) > 0 for doc in unasked]
+            stated = [self._log_odds(scores[spans.of(number)]) > 0 for number in unasked]
             if np.mean(stated) < LEFT_UNASKED:
                 self.labels |= dict.fromkeys(unasked, SILENT)
         fewer = {*self.labels, *some[:: max(1, len(some) // CALIBRATION_READINGS)]}
-        self._calibrate(Spans({doc: self.documents[doc] for doc in sorted(fewer)}, self.rules))
+        self._calibrate(self._spans(fewer))
         self._learn(spans, self.labels, ROUNDS if some else 0)
+
+    def _spans(self, subjects: Collection[int]) -> Spans:
+        """The spans of the documents about these subjects."""
+        documents, about = self.database.documents, self.database.documents_of
+        parts = ((n, [(doc, documents[doc]) for doc in about(n)]) for n in sorted(subjects))
+        return _spans_of(parts, self.rules)
 
     def _learn(self, spans: Spans, labels: Mapping[int, int], rounds: int) -> None:
         """Fit the weights to the labels and then, some rounds, to what is read as well."""
@@ -253,18 +276,18 @@ class RelationReader:
             scores = self._score(spans)
             self.known, self.believed = known.copy(), dict(labels)
             importance = dict.fromkeys(labels, 1.0)
-            for doc in spans.docs.tolist():
-                here = spans.of(doc)
-                if doc in self.labels or here.start == here.stop:
+            for number in spans.owners:
+                here = spans.of(number)
+                if number in self.labels or here.start == here.stop:
                     continue
                 answer, probability = self._believe(scores[here], spans.key[here])
                 if probability > (CONFIDENT_SILENT if answer == SILENT else CONFIDENT):
-                    self.believed[doc], importance[doc] = answer, probability / 2
+                    self.believed[number], importance[number] = answer, probability / 2
                     self.known[answer] += answer != SILENT
-            self._fit(spans, importance)
+            self._fit(spans, importance, scores)
 
     def _believe(self, scores: NDArray[np.float32], keys: Hashes) -> tuple[int, float]:
-        """The likeliest answer of a document, or SILENT, by its spans; and how likely it is."""
+        """The likeliest answer about a subject, or SILENT, by its spans; and how likely it is."""
         stated = 1 / (1 + np.exp(-self._log_odds(scores)))
         mass, best = np.exp(scores - scores.max()), keys[int(np.argmax(scores))]
         probability = float(stated * mass[keys == best].sum() / mass.sum())
@@ -272,20 +295,15 @@ class RelationReader:
             return int(best), probability
         return SILENT, float(1 - stated)
 
-    def read(self, spans: Spans, features: Features, subject: Ints) -> list[Fact]:
-        """What documents state about their subjects; nothing about a subject whose documents are
-        more likely to be silent.
-
-        spans: of all documents about some subjects, in the order of the subjects' numbers; subject:
-        the number of each document's subject.
-        """
-        owner = (subject - subject[0])[spans.doc]  # the subject of each span, counted from 0
-        scores = self._score(spans, features)
-        best = np.full(subject[-1] - subject[0] + 1, -np.inf, dtype=np.float32)
+    def read(self, spans: Spans) -> list[Fact]:
+        """What documents state about their subjects, who own the spans; nothing about a subject
+        whose documents are more likely to be silent."""
+        owner, scores = spans.owner, self._score(spans)
+        best = np.full(len(spans.owners), -np.inf, dtype=np.float32)
         np.maximum.at(best, owner, scores)
         total = np.bincount(owner, np.exp(scores - best[owner], dtype=np.float64), len(best))
         log_odds = np.maximum(best + np.log(np.maximum(total, 1.0)) - self.none, LEAST_LOG_ODDS)
-        stated = 1 / (1 + np.exp(-(self.slope * log_odds + self.offset)))
+        stated = self._probability(log_odds)
         likely = (scores > best[owner] - NEGLIGIBLE) & (stated[owner] >= LEAST_STATED)
         rows = np.flatnonzero(likely)
         if not len(rows):
@@ -306,36 +324,51 @@ class RelationReader:
         facts = []
         for group in order[kept].tolist():
             same = rows[starts[group] : ends[group]]
+            here = mass[starts[group] : ends[group]]
+            is_likely = here >= LEAST_SPAN_MASS * here.max()
+            same, here = same[is_likely], here[is_likely]
             places = [self._place(spans, row) for row in same.tolist()]
-            best_row = int(np.argmax(scores[same]))
-            spellings = self.spellings.get(int(spans.key[same[0]]))
-            if spellings:
-                text = spellings.most_common(1)[0][0]
-            else:
-                start, end = places[best_row]
-                text = " ".join(spans.document(same[best_row]).text[start:end].split())
-            number, each = int(subject[0] + about[group]), float(probability[group]) / len(same)
-            for doc, place in zip(spans.docs[spans.doc[same]].tolist(), places, strict=True):
-                facts.append(Fact(self.relation_id, number, text, each, doc, *place))
+            text = self._spell(spans, int(same[int(np.argmax(scores[same]))]))
+            number, each = spans.owners[about[group]], probability[group] * here / here.sum()
+            indices = spans.docs[spans.doc[same]].tolist()
+            for doc, place, chance in zip(indices, places, each.tolist(), strict=True):
+                facts.append(Fact(self.relation_id, number, text, chance, doc, *place))
         return facts
+
+    def _probability(self, log_odds: Floats) -> Floats:
+        """That documents state an answer, given the log odds by the scores."""
+        return 1 / (1 + np.exp(-(self.slope * log_odds + self.offset)))
+
+    def _spell(self, spans: Spans, row: int) -> str:
+        """The answer that a span is: as the text has it, or as training answers spell it."""
+        start, end = self._place(spans, row)
+        text = " ".join(spans.document(row).text[start:end].split())
+        spellings = self.spellings.get(int(spans.key[row]))
+        if spellings and text not in spellings:
+            return spellings.most_common(1)[0][0]
+        stem = self.stems.get((spans.ending(row), text[-1:]))
+        return text[:-1] + stem if stem and not spellings else text
 
     def _place(self, spans: Spans, row: int) -> tuple[int, int]:
         """Start and end of a span, with the marks around it that answers of the relation have."""
-        text, (before, behind) = spans.document(row).text, self.marks
         start, end = int(spans.start[row]), int(spans.end[row])
-        first = max((len(mark) for mark in before if text.endswith(mark, 0, start)), default=0)
-        last = max((len(mark) for mark in behind if text.startswith(mark, end)), default=0)
-        return start - first, end + last
+        before, behind = self.marks
+        for mark in _marks_beside(spans, row, front=True):
+            if mark not in before:
+                break
+            start -= 1
+        for mark in _marks_beside(spans, row, front=False):
+            if mark not in behind:
+                break
+            end += 1
+        return start, end
 
-    def _score(self, spans: Spans, features: Features | None = None) -> NDArray[np.float32]:
-        """The score of every span; features that are not given are computed a chunk at a time."""
-        known, scores = self._count_known(spans), []
-        for start in range(0, len(spans), CHUNK):
-            rows = np.arange(start, min(start + CHUNK, len(spans)))
-            here = spans.features(rows) if features is None else features[start : start + CHUNK]
-            total = self.weights[here].sum(axis=1)
-            scores.append(total + self.weights[spans.known_features(rows, known[rows])].sum(axis=1))
-        return np.concatenate([*scores, []]).astype(np.float32)
+    def _score(self, spans: Spans) -> NDArray[np.float32]:
+        """The score of every span."""
+        rows = np.arange(len(spans))
+        known = spans.known_features(rows, self._count_known(spans))
+        total = spans.scores(self.weights) + self.weights[known].sum(axis=1)
+        return total.astype(np.float32)
 
     def _count_known(self, spans: Spans) -> Ints:
         """How many other subjects have the text of each span as their answer: 0 to 4 stand for
@@ -344,36 +377,36 @@ class RelationReader:
         return np.digitize(counts - self._is_answer(spans), [1, 2, 4, 10])
 
     def _is_answer(self, spans: Spans) -> NDArray[np.bool_]:
-        """Whether each span has the answer that its document is believed to state."""
-        answers = [self.believed.get(doc, 0) for doc in spans.docs.tolist()]
-        return spans.key == np.array(answers, dtype=np.uint64)[spans.doc]
+        """Whether each span has the answer that documents about its subject are believed to
+        state."""
+        answers = [self.believed.get(number, 0) for number in spans.owners]
+        return spans.key == np.array(answers, dtype=np.uint64)[spans.owner]
 
-    def _fit(self, spans: Spans, importance: Mapping[int, float]) -> None:
-        """Fit the weights to the documents that have an importance, with their believed answers.
+    def _fit(
+        self,
+        spans: Spans,
+        importance: Mapping[int, float],
+        scores: NDArray[np.float32] | None = None,
+    ) -> None:
+        """Fit the weights to the subjects that have an importance, with their believed answers.
 
-        Every document counts twice: as it is, where its answer competes with its other spans and
-        with "not stated"; and without the words near its answer, where "not stated" is right. A
-        document that is known or believed to be silent counts as it is, with "not stated" right.
+        Every subject counts twice: as it is, where its answer competes with other spans and with
+        "not stated"; and without the words near its answer, where "not stated" is right. A subject
+        that is known or believed to have no answer counts as it is, with "not stated" right.
         The loss is the negative log-likelihood with a penalty on the squared weights.
+        scores: of the spans by earlier weights, if there are any.
         """
         from scipy.optimize import fmin_l_bfgs_b
         from scipy.sparse import csr_matrix
 
-        rng = np.random.default_rng(0)
         is_answer = self._is_answer(spans)
-        docs = [doc for doc in spans.docs.tolist() if doc in importance and _length(spans.of(doc))]
-        chosen, starts = [], [0]
-        for doc in docs:
-            here = np.arange(spans.of(doc).start, spans.of(doc).stop)
-            if len(here) > NEGATIVES:
-                some = rng.choice(here, NEGATIVES, replace=False)
-                here = np.union1d(some, here[is_answer[here]])
-            chosen.append(here)
-            starts.append(starts[-1] + len(here))
+        subjects = [n for n in spans.owners if n in importance and _length(spans.of(n))]
+        chosen = _choose_rows(spans, subjects, is_answer, scores)
+        starts = np.cumsum([0, *map(len, chosen)])
         rows = np.concatenate(chosen)
         right, far = is_answer[rows], ~_near_answers(spans, is_answer)[rows]
-        group = np.repeat(np.arange(len(docs)), np.diff(starts))  # the document of each row
-        silent_weight = np.array([importance[doc] for doc in docs])
+        group = np.repeat(np.arange(len(subjects)), np.diff(starts))  # the subject of each row
+        silent_weight = np.array([importance[number] for number in subjects])
         stated_weight = silent_weight * np.logical_or.reduceat(right, starts[:-1])
         known = spans.known_features(rows, self._count_known(spans)[rows])
         features = np.hstack((spans.features(rows), known))
@@ -387,7 +420,7 @@ class RelationReader:
         transposed = matrix.T  # which shares its memory
 
         def log_total(scores: Floats) -> Floats:
-            """The logarithm of the sum of exp(score) over each document's rows."""
+            """The logarithm of the sum of exp(score) over each subject's rows."""
             top = np.maximum.reduceat(scores, starts[:-1])
             total = np.add.reduceat(np.exp(scores - top[group]), starts[:-1])
             return np.asarray(top + np.log(total))
@@ -417,26 +450,39 @@ class RelationReader:
     def _calibrate(self, spans: Spans) -> None:
         """Fit the probability that documents state an answer, given the log odds by the scores.
 
-        The odds are those of labelled documents, as they are and without the words near their
-        answers, by weights that were learned without the labels of these documents.
+        The odds are those of labelled subjects, as they are and without the words near their
+        answers, by weights that were learned without the labels of these subjects. `check` counts
+        what is then read of them.
         """
-        documents = sorted(self.labels)
-        folds = 2 if len(documents) >= ENOUGH_TO_HALVE else FOLDS
-        stated, silent = [], []
+        subjects = sorted(self.labels)
+        folds = 2 if len(subjects) >= ENOUGH_TO_HALVE else FOLDS
+        answers = [self.labels.get(number, SILENT) for number in spans.owners]
+        far = ~_near_answers(spans, spans.key == np.array(answers, dtype=np.uint64)[spans.owner])
+        stated, silent, read = [], [], []  # log odds, and pairs of an answer and what is read
         for fold in range(folds):
-            held_out = documents[fold::folds]
-            others = {doc: key for doc, key in self.labels.items() if doc not in set(held_out)}
+            held_out = subjects[fold::folds]
+            others = {n: key for n, key in self.labels.items() if n not in set(held_out)}
             self._learn(spans, others, 1 if folds == FOLDS else 0)
-            part = Spans({doc: self.documents[doc] for doc in held_out}, self.rules)
-            scores = self._score(part)
-            answers = np.array([self.labels[doc] for doc in held_out], dtype=np.uint64)
-            far = ~_near_answers(part, part.key == answers[part.doc])
-            for doc in held_out:
-                here = part.of(doc)
-                if self.labels[doc] != SILENT:
+            scores = self._score(spans)
+            for number in held_out:
+                here, label = spans.of(number), self.labels[number]
+                if label != SILENT:
                     stated.append(self._log_odds(scores[here]))
+                    best = here.start + int(np.argmax(scores[here]))
+                    answer = self.spellings[label].most_common(1)[0][0]
+                    is_right = int(spans.key[best]) == label
+                    read.append((answer, answer if is_right else self._spell(spans, best)))
                 silent.append(self._log_odds(scores[here][far[here]]))
         self.slope, self.offset = fit_line(np.array(stated), np.array(silent))
+        is_read = self._probability(np.array(stated)) >= HALF
+        pairs = [(a, b if seen else "") for (a, b), seen in zip(read, is_read, strict=True)]
+        found = sum(answer == said for answer, said in pairs)
+        wrong = sum((self._probability(np.array(silent)) >= HALF).tolist())
+        mistakes = Counter(pair for pair in pairs if pair[0] != pair[1]).most_common(MISTAKES)
+        missed = len(is_read) - int(is_read.sum())
+        self.check = ReadingCheck(
+            len(pairs), found, missed, len(silent), wrong, tuple(pair for pair, _ in mistakes)
+        )
 
     def _log_odds(self, scores: NDArray[np.float32]) -> float:
         """By the scores of some spans, the log odds that one of them answers."""
@@ -445,6 +491,28 @@ class RelationReader:
         top = float(scores.max())
         total = top + float(np.log(np.exp(scores - top).sum()))
         return max(LEAST_LOG_ODDS, total - self.none)
+
+
+def _choose_rows(
+    spans: Spans,
+    subjects: Sequence[int],
+    is_answer: NDArray[np.bool_],
+    scores: NDArray[np.float32] | None,
+) -> list[Ints]:
+    """For each subject the spans that compete in training: its answers and NEGATIVES others, half
+    of them those with the highest scores, if there are scores."""
+    rng, chosen = np.random.default_rng(0), []
+    for number in subjects:
+        part = spans.of(number)
+        here = np.arange(part.start, part.stop)
+        if len(here) > NEGATIVES:
+            hard = here[:0]
+            if scores is not None:
+                hard = here[np.argpartition(scores[part], -NEGATIVES // 2)[-NEGATIVES // 2 :]]
+            some = rng.choice(here, NEGATIVES - len(hard), replace=False)
+            here = np.unique(np.concatenate((some, hard, here[is_answer[here]])))
+        chosen.append(here)
+    return chosen
 
 
 def _length(part: slice) -> int:
@@ -462,25 +530,59 @@ def _near_answers(spans: Spans, is_answer: NDArray[np.bool_]) -> NDArray[np.bool
     return near[spans.first_word] | near[spans.last_word]
 
 
-def _learn_marks(stated: Sequence[tuple[str, str, int, int]]) -> tuple[list[str], list[str]]:
-    """Punctuation that answers have before their first word and behind their last ("120 m.",
-    "Why?"), if it mostly belongs to the answer where it stands beside its words in a text.
+def _marks_beside(spans: Spans, row: int, *, front: bool) -> Iterator[str]:
+    """The signs before or behind the words of a span, the nearest first, up to a blank or a word;
+    the full stop of an abbreviation is ABBREVIATED."""
+    text, words = spans.document(row).text, spans.words
+    if front:
+        first, at = int(spans.first_word[row]), int(spans.start[row])
+        is_first = first == int(words.first[spans.doc[row]])
+        stop = 0 if is_first else int(words.end[first - 1])
+        beside = text[stop:at][::-1] if at == words.start[first] else ""
+    else:
+        last, at = int(spans.last_word[row]), int(spans.end[row])
+        is_last = last + 1 == int(words.first[spans.doc[row] + 1])
+        stop = len(text) if is_last else int(words.start[last + 1])
+        beside = text[at:stop] if at == words.end[last] else ""
+        if words.gap[last + 1] == hash_text(ABBREVIATED) and beside:
+            yield ABBREVIATED
+            beside = beside[1:]
+    yield from takewhile(lambda mark: not mark.isspace(), beside)
 
-    stated: answers, each with a text and the start and end of the answer's words there.
+
+def _learn_marks(stated: Sequence[tuple[str, Spans, int]]) -> tuple[set[str], set[str]]:
+    """The signs that answers have before their first word and behind their last ("120 m.", "~/x"),
+    if they mostly belong to the answer where they stand beside its words in a text.
+
+    stated: answers, each with the spans of a text and the row of the answer's words.
     """
-    before = Counter(answer[: split_words(answer)[0].start] for answer, *_ in stated)
-    behind = Counter(answer[split_words(answer)[-1].end :] for answer, *_ in stated)
-    kept_before = [
-        mark
-        for mark, count in before.items()
-        if mark and 2 * count > sum(text.endswith(mark, 0, start) for _, text, start, _ in stated)
-    ]
-    kept_behind = [
-        mark
-        for mark, count in behind.items()
-        if mark and 2 * count > sum(text.startswith(mark, end) for _, text, _, end in stated)
-    ]
-    return kept_before, kept_behind
+    kept: list[set[str]] = []
+    for front in (True, False):
+        inside, beside = Counter[str](), Counter[str]()
+        for answer, spans, row in stated:
+            words = split_words(answer)
+            count = words[0].start if front else len(answer) - words[-1].end
+            for i, mark in enumerate(_marks_beside(spans, row, front=front)):
+                beside[mark] += 1
+                inside[mark] += i < count
+                if i >= count:
+                    break
+        kept.append({mark for mark, count in inside.items() if 2 * count > beside[mark]})
+    return kept[0], kept[1]
+
+
+def _learn_stems(stated: Sequence[tuple[str, Spans, int]]) -> dict[tuple[int, str], str]:
+    """How answers end where an ending is cut off a word: by the hash of the ending and the letter
+    before it ("n" and "á" of "Gyulán"), the letter of the answer ("a")."""
+    letters: dict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+    for answer, spans, row in stated:
+        ending, text = spans.ending(row), spans.text(row)
+        if ending and len(text) == len(answer):
+            letters[ending, text[-1]][answer[-1]] += 1
+    common = {key: counts.most_common(1)[0] for key, counts in letters.items()}
+    return {
+        key: letter for key, (letter, count) in common.items() if count > 1 and letter != key[1]
+    }
 
 
 def fit_line(right: Floats, wrong: Floats) -> tuple[float, float]:

@@ -11,11 +11,12 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from wherefrom.corpus.database import Database
+from wherefrom.corpus.database import AskedRelation, Database
 from wherefrom.corpus.documents import (
     LONGEST_DOCUMENT,
     STOPS,
@@ -44,13 +45,16 @@ SOME_QUESTIONS = 400  # that are looked at for the names of subjects
 LEAST_NAME, LONGEST_SUBJECT = 2, 250  # characters of a name in a field
 MATCHED = 0.05  # share of the questions whose subject must head a document
 SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
-FOUND = 0.8  # share of the training answers in the text below which some are shown that are not
 UNSTATED = 0.2  # share of dev answers in no document, above which that is said
 FEW = 3  # lines as short as a header, from which on the first is none
 ENDINGS = range(1, 5)  # letters that may be glued to a name
 READ = 0.8  # probability of a subject that is read off a text
 UNCLEAR = 0.3  # probability of the likeliest answer that the text states
 SHOWN = 3  # examples in a sentence
+DISAGREEING = 0.2  # probability of an answer from which on it contradicts another document
+LISTED_FIELDS = 6  # of a table, in a sentence
+SOME_RECORDS = 2_000  # of a table that are searched for answers
+POOR = 0.7  # share of the answers found below which a relation's mistakes are shown
 Rows = Iterable[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
 Records = Iterable[tuple[str, dict[str, Any]]]  # where each stands, and its fields
 
@@ -59,29 +63,34 @@ def convert(
     path: str | Path,
     *,
     subject_field: str | None = None,
-    text_field: str | None = None,
+    text_field: str | Sequence[str] | None = None,
     questions: Sequence[str] = (),
     asked: Collection[str] = (),
+    answers: Sequence[str] = (),
     kept_as: Path = Path(),
 ) -> tuple[Database, str] | None:
     """The documents of a text, and how it was understood; None if it is in form already.
 
     kept_as: the file that the documents will be written to. questions: what will be asked. asked:
     their subjects, if their wording shows them. Where documents have no subject of their own, each
-    is about the first of these that it names.
+    is about the first of these that it names. text_field: one field that holds the text, or several
+    that are read as `field: value`. answers: to the questions; they show whether a field that looks
+    like the text holds what is asked for.
     """
     path = Path(path)
-    fields, suffix, unit = (subject_field, text_field), path.suffix.lower(), ""
+    text_fields = (text_field,) if isinstance(text_field, str) else tuple(text_field or ())
+    fields = TableFields(subject_field, text_fields, asked, questions, answers)
+    suffix, unit = path.suffix.lower(), ""
     if path.is_dir():
         rows, how = _read_folder(path)
     else:
         first = next(_lines(path))
         has_tabs = all("\t" in line for line in _lines(path))
         if suffix in (".jsonl", ".ndjson", ".json") or first.lstrip()[:1] == "{":
-            rows, how = _read_fields(path, lambda: _read_json(path), fields, asked, questions)
+            rows, how = _read_fields(path, lambda: _read_json(path), fields)
             how = "JSON" + how
-        elif suffix == ".csv" or any(fields) or (has_tabs and _has_header(path)):
-            rows, how = _read_fields(path, lambda: _read_csv(path), fields, asked, questions)
+        elif suffix == ".csv" or subject_field or text_fields or (has_tabs and _has_header(path)):
+            rows, how = _read_fields(path, lambda: _read_csv(path), fields)
             how = "a table" + how
         elif has_tabs or _open_with_names(path, questions):
             return None
@@ -233,41 +242,90 @@ def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         raise UserError(f"{path} cannot be read as CSV: {problem}.") from None
 
 
-def _read_fields(
-    path: Path,
-    read: Callable[[], Records],
-    fields: tuple[str | None, str | None],
-    asked: Collection[str],
-    questions: Sequence[str],
-) -> tuple[Rows, str]:
+@dataclass(frozen=True)
+class TableFields:
+    """What tells the fields of a table: their names, if they were given, and what will be asked."""
+
+    subject: str | None
+    texts: tuple[str, ...]
+    asked: Collection[str]
+    questions: Sequence[str]
+    answers: Sequence[str]
+
+
+def _read_fields(path: Path, read: Callable[[], Records], fields: TableFields) -> tuple[Rows, str]:
     """Subject and text of each record, from the fields that were named or that look right."""
-    _, head = next(iter(read()), ("", None))
-    if head is None:
+    present: dict[str, None] = {}  # the fields of all records, in the order of appearance
+    for _, record in read():
+        present.update(dict.fromkeys(record))
+    if not present:
         raise UserError(f"{path} has a header and no rows; a corpus needs at least one document.")
-    names = [name for name in head if name]
-    for option, wanted in zip(("--subject-field", "--text-field"), fields, strict=True):
+    names = [name for name in present if name]
+    named = [("--subject-field", fields.subject), *(("--text-field", f) for f in fields.texts)]
+    for option, wanted in named:
         if wanted is not None and wanted not in names:
             raise UserError(
                 f'{path} has no field "{wanted}", which {option} names.'
                 f"{did_you_mean(wanted, names)}"
             )
-    text_field = fields[1] or _usual(names, TEXT_FIELDS) or _longest_field(path, read, names)
-    others = [name for name in names if name != text_field]
+    text_fields = fields.texts
+    if not text_fields:
+        found = _usual(names, TEXT_FIELDS) or _longest_field(read, names)
+        if found and _holds_answers(read, found, names, fields.answers):
+            text_fields = (found,)
+    others = [name for name in names if (name,) != text_fields]
     subject_field = (
-        fields[0]
-        or _find_subject_field(read, others, asked, questions)
-        or _usual(names, SUBJECT_FIELDS)
+        fields.subject
+        or _find_subject_field(read, others, fields.asked, fields.questions)
+        or _usual(others, SUBJECT_FIELDS)
     )
-
-    def rows() -> Iterator[tuple[str, str, str]]:
-        for where, record in read():
-            text = record.get(text_field)
-            if not isinstance(text, str) or not text.strip():
-                raise UserError(f'{where}: the field "{text_field}" holds no text.')
-            yield _cell(record, subject_field).strip() if subject_field else "", text, where
-
     about = f'the subject from "{subject_field}" and ' if subject_field else ""
-    return rows(), f', {about}the text from "{text_field}"'
+    if len(text_fields) == 1:
+        rows = _read_one_field(read, subject_field, text_fields[0])
+        return rows, f', {about}the text from "{text_fields[0]}"'
+    wanted_fields = text_fields or tuple(name for name in names if name != subject_field)
+    if not wanted_fields:
+        raise UserError(f"{path} has one field only, {names[0]}; a document needs a text as well.")
+    listed = ", ".join(f'"{name}"' for name in wanted_fields[:LISTED_FIELDS])
+    if len(wanted_fields) > LISTED_FIELDS:
+        listed += f" and {len(wanted_fields) - LISTED_FIELDS:,} more"
+    rows = _read_all_fields(read, subject_field, wanted_fields)
+    return rows, f", {about}the text from {listed}, each as `field: value`"
+
+
+def _read_one_field(
+    read: Callable[[], Records], subject_field: str | None, text_field: str
+) -> Iterator[tuple[str, str, str]]:
+    for where, record in read():
+        text = record.get(text_field)
+        if not isinstance(text, str) or not text.strip():
+            raise UserError(f'{where}: the field "{text_field}" holds no text.')
+        yield _cell(record, subject_field).strip() if subject_field else "", text, where
+
+
+def _read_all_fields(
+    read: Callable[[], Records], subject_field: str | None, text_fields: Sequence[str]
+) -> Iterator[tuple[str, str, str]]:
+    for where, record in read():
+        cells = ((name, _cell(record, name).strip()) for name in text_fields)
+        text = "; ".join(f"{name}: {cell}" for name, cell in cells if cell)
+        if not text:
+            raise UserError(f"{where}: the fields {', '.join(text_fields)} hold no text.")
+        yield _cell(record, subject_field).strip() if subject_field else "", text, where
+
+
+def _holds_answers(
+    read: Callable[[], Records], text_field: str, names: Sequence[str], answers: Sequence[str]
+) -> bool:
+    """Whether a field that looks like the text holds most of the answers that a table holds."""
+    wanted = {f" {' '.join(fold_words(answer))} " for answer in answers[:SOME_QUESTIONS]}
+    in_text, in_table = set[str](), set[str]()
+    for _, record in islice(read(), SOME_RECORDS):
+        text = f" {' '.join(fold_words(_cell(record, text_field)))} "
+        whole = " | ".join(" ".join(fold_words(_cell(record, name))) for name in names)
+        in_table.update(answer for answer in wanted if answer in f" {whole} ")
+        in_text.update(answer for answer in wanted if answer in text)
+    return 2 * len(in_text) >= len(in_table)
 
 
 def _usual(names: Sequence[str], usual: Iterable[str]) -> str | None:
@@ -276,20 +334,16 @@ def _usual(names: Sequence[str], usual: Iterable[str]) -> str | None:
     return next((by_end[name] for name in usual if name in by_end), None)
 
 
-def _longest_field(path: Path, read: Callable[[], Records], names: Sequence[str]) -> str:
-    """The field that is by far the longest."""
+def _longest_field(read: Callable[[], Records], names: Sequence[str]) -> str | None:
+    """The field that is by far the longest, if one is."""
     sizes, count = Counter(dict.fromkeys(names, 0)), 0
     for _, record in read():
         count += 1
         sizes.update({name: len(_cell(record, name)) for name in names})
     ranked = sizes.most_common(2)
     second = ranked[1][1] if len(ranked) > 1 else 0
-    if not ranked or ranked[0][1] < max(TEXT_LENGTH * count, 2 * second):
-        raise UserError(
-            f"{path} has the fields {', '.join(names) or '(none)'}, and none is called "
-            f"{', '.join(TEXT_FIELDS[:3])}; name the one that holds the text with --text-field."
-        )
-    return ranked[0][0]
+    is_long = bool(ranked) and ranked[0][1] >= max(TEXT_LENGTH * count, 2 * second)
+    return ranked[0][0] if is_long else None
 
 
 def _find_subject_field(
@@ -327,7 +381,11 @@ def _share_named(questions: Sequence[str], known: Mapping[FoldedName, str]) -> f
 
 
 def _cell(record: Mapping[str, Any], name: str) -> str:
-    return str(record.get(name) or "")
+    """The value of a field as text; the items of a list are separated by commas."""
+    value = record.get(name)
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return "" if value is None else str(value)
 
 
 def _assign_subjects(
@@ -498,12 +556,60 @@ def describe_facts(database: Database, path: object) -> list[str]:
         if unclear:
             several = " or ".join(answer.text for answer in unclear[0][:SHOWN])
             note += f"; for {len(unclear):,} it is unclear which one (such as {several})"
-        if relation.found < FOUND * relation.asked:
-            note += (
-                f"; what is not in the text cannot be learned from it ({_some(relation.missing)})"
-            )
         notes.append(note + ".")
-    return notes
+        if relation.missing:
+            notes.append(
+                f"{len(relation.missing):,} of {relation.asked:,} training answers cannot be cut "
+                f"out of a document about their subject ({_some(relation.missing)}); what is not "
+                "in the text word for word cannot be learned from it."
+            )
+        notes += _describe_disagreement(database, relation.template)
+    return [*notes, *_describe_checks(relations)]
+
+
+def _describe_disagreement(database: Database, template: str) -> list[str]:
+    """A note if documents about one subject state different answers, with an example."""
+    count, example = 0, ""
+    for number, answers in database.all_extracted(template):
+        likely = [answer for answer in answers if answer.probability >= DISAGREEING]
+        documents = [{document for document, _, _ in answer.spans} for answer in likely]
+        if len(likely) > 1 and documents[0].isdisjoint(documents[1]):
+            count += 1
+            if not example:
+                lines = [database.documents[min(each)].line for each in documents[:2]]
+                values = [f"{a.text} in line {n}" for a, n in zip(likely, lines, strict=False)]
+                example = f"{database.spell(number)}: {' and '.join(values)}"
+    if not count:
+        return []
+    return [f'For {count:,} subjects documents disagree on "{template}" ({example}).']
+
+
+def _describe_checks(relations: Sequence[AskedRelation]) -> list[str]:
+    """A table of how well each relation was read where the answers are known, and a sentence on
+    each relation that is read poorly."""
+    checked = [(relation.template, relation.check) for relation in relations if relation.check]
+    if not checked:
+        return []
+    width = max(len(template) for template, _ in checked)
+    rows = [f"  {'relation':{width}}  answers  found  missed  no answer  false"]
+    poor = []
+    for template, check in checked:
+        silent = max(1, check.silent)
+        rows.append(
+            f"  {template:{width}}  {check.asked:7,}  {check.found / check.asked:5.0%}"
+            f"  {check.missed / check.asked:6.0%}  {check.silent:9,}  {check.false / silent:5.0%}"
+        )
+        if check.found < POOR * check.asked:
+            examples = [f'"{said or "nothing"}" for "{answer}"' for answer, said in check.mistakes]
+            poor.append(
+                f'Only {check.found / check.asked:.0%} of the known answers to "{template}" are '
+                f"read rightly, and the model cannot learn many more: {', '.join(examples)}."
+            )
+    title = (
+        "Read with the text at hand, where the answers are known and were not learned (false: "
+        "read although the words around the answer were taken away, or there is none):"
+    )
+    return ["\n".join([title, *rows]), *poor]
 
 
 def _some(texts: Iterable[str]) -> str:

@@ -2,7 +2,9 @@
 
 Words are those of corpus/folding.py, so a Chinese character is a word and nothing depends on
 capitals. A span may also start or end inside a word, where the training answers show that the
-language attaches particles to its words ("춘천" in "춘천이며").
+language attaches particles to its words ("춘천" in "춘천이며"). Signs inside a token join its words
+to one span ("Stoke-on-Trent", "http://a.org/~b"), and so does the full stop of an abbreviation
+("Andrew G. Morgan"); which words are abbreviations is learned from the text.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise, starmap
 from typing import Any, NamedTuple
 
@@ -33,7 +36,16 @@ UNSPACED_ROOM = 1.5  # how much longer answers in an unspaced script may be than
 LONGEST_AFFIX = 6  # letters
 INFLECTED = 0.1  # share of answers missing from their documents that shows inflection
 OWN_NAME = 0.05  # share of answers that repeat the subject's name, from which on spans may do so
-SENTENCE_END = frozenset("^.!?;\n\u3002\uff01\uff1f\uff1b\u0964\u061f\u06d4")  # "^": a start
+STOPS = frozenset(".!?;")  # end a sentence if a blank follows,
+SENTENCE_END = frozenset("^\n\u3002\uff01\uff1f\uff1b\u0964\u061f\u06d4")  # always; "^": a start
+ABBREVIATED = "\0. "  # the gap behind an abbreviation, which no text has
+PARTING = frozenset(
+    ',;!"()[]{}<>\u2013\u2014\u2026\u201c\u201d\u201e\u00ab\u00bb'
+)  # signs between tokens
+LONGEST_ABBREVIATION = 4  # letters
+FEWEST_ABBREVIATED, ABBREVIATED_SHARE = 3, 0.9  # times and share with a full stop of such a word
+SAMPLED = 500  # documents from which abbreviations and frequent words are learned
+FREQUENT, FEWEST_FREQUENT = 0.05, 5  # share of the documents, and documents, with a frequent word
 NO_WORD = np.uint64(7)  # the context beyond either end of a document
 
 
@@ -76,45 +88,108 @@ class Words:
     doc: index of the document; first: index of each document's first word; start, end: characters;
     own: whether it is a word of the subject's name; heading: whether it is in the name that opens
     the document; form: index of its spelling in `forms`; sentence: a number for each sentence of
-    each document. Hashes: the folded word (word), the word
-    as context of another (context), how it is spelt (shape), its last letters (suffix), and what
-    stands between it and the word before (gap, with one more entry at the end).
+    each document; joined: whether it is in one token with the word before. Hashes: the folded word
+    (word), the word as context of another (context), how it is spelt (shape), its last letters
+    (suffix), what stands between it and the word before (gap, with one more entry at the end) and
+    the kind of that (gap_kind), and the label or heading that it stands under (label).
     """
 
-    def __init__(self, documents: Sequence[Document]) -> None:
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        abbreviations: Collection[str] = (),
+        frequent: Collection[str] = (),
+    ) -> None:
         self.documents = documents
         forms: dict[tuple[str, str], int] = {}  # spelling and folded word -> index
         gaps: dict[str, int] = {"^": 0}  # "^" at the start of a document
         rows = array("q")
         for doc, document in enumerate(documents):
             text, subject, last = document.text, fold_words(document.subject), -1
+            before = ""
             for i, (folded, start, end) in enumerate(split_words(text)):
-                gap = gaps.setdefault(text[last:start][:3] if last >= 0 else "^", len(gaps))
+                between = text[last:start] if last >= 0 else "^"
+                if between[:1] == "." and between[-1].isspace():
+                    is_short = before in abbreviations or _is_initial(text[last - 1 : last], before)
+                    between = ABBREVIATED if is_short else between
+                gap = gaps.setdefault(between[:3], len(gaps))
                 form = forms.setdefault((text[start:end], folded), len(forms))
                 rows.extend((form, gap, start, end, doc, folded in subject, i < len(subject)))
-                last = end
+                last, before = end, folded
         columns = np.array(rows, dtype=np.int64).reshape(-1, 7).T
-        self.form, before, self.start, self.end, self.doc, own, heading = columns.copy()
+        self.form, before_word, self.start, self.end, self.doc, own, heading = columns.copy()
         self.forms = [spelling for spelling, _ in forms]
         self.own, self.heading = own.astype(bool), heading.astype(bool)
         self.first = np.searchsorted(self.doc, np.arange(len(documents) + 1))
-        opens_sentence = np.array([not SENTENCE_END.isdisjoint(gap) for gap in gaps])
-        self.sentence = np.cumsum(opens_sentence[before])
-        gap_hashes = np.array([hash_text(gap) for gap in gaps], dtype=np.uint64)
-        self.gap = gap_hashes[np.append(before, 0)]
-        hashes = np.array([_describe(*form) for form in forms], dtype=np.uint64).reshape(-1, 4)
+        gap_rows = np.append(before_word, 0)
+        self.sentence = np.cumsum(np.array([_ends_sentence(gap) for gap in gaps])[before_word])
+        self.gap = np.array([hash_text(gap) for gap in gaps], dtype=np.uint64)[gap_rows]
+        kinds = np.array([hash_text(_kind_of_gap(gap)) for gap in gaps], dtype=np.uint64)
+        self.gap_kind = kinds[gap_rows]
+        spaced = np.array([not is_unspaced(word) for _, word in forms], dtype=bool)[self.form]
+        self.joined = np.array([_joins(gap) for gap in gaps])[before_word] & spaced
+        self.joined[1:] &= spaced[:-1]
+        described = [_describe(spelling, word, word in frequent) for spelling, word in forms]
+        hashes = np.array(described, dtype=np.uint64).reshape(-1, 4)
         self.word, context, self.shape, self.suffix = hashes[self.form].T.copy()
         self.context = np.where(self.own, np.uint64(hash_text("<own>")), context)
+        self.label = self._find_labels(list(forms), gaps, gap_rows, frequent)
+
+    def _find_labels(
+        self,
+        forms: Sequence[tuple[str, str]],
+        gaps: Iterable[str],
+        gap_rows: Ints,
+        frequent: Collection[str],
+    ) -> Hashes:
+        """For each word the last frequent word before it, in its document, that is a label: in
+        capitals throughout ("AUTHORS"), or before a colon ("Maintainer:")."""
+        is_heading = [
+            len(spelling) > 2 and spelling.isupper() and word in frequent
+            for spelling, word in forms
+        ]
+        is_frequent = np.array([word in frequent for _, word in forms], dtype=bool)[self.form]
+        colon = np.array([gap[0] in ":\uff1a" if gap else False for gap in gaps])[gap_rows[1:]]
+        label = np.array(is_heading, dtype=bool)[self.form] | (colon & is_frequent)
+        label &= ~self.heading
+        # the index of the last label before each word; -1 for none
+        last = np.where(label, np.arange(len(label)), -1)
+        last = np.append(-1, np.maximum.accumulate(last)[:-1])[: len(label)]
+        inside = last >= self.first[self.doc]
+        return np.where(inside, self.word[last], NO_WORD)
 
     def __len__(self) -> int:
         return len(self.word)
 
 
-def _describe(spelling: str, word: str) -> tuple[int, int, int, int]:
+def _is_initial(letter: str, word: str) -> bool:
+    """Whether a word, given by its last letter and folded, is one capital letter."""
+    return len(word) == 1 and letter.isupper()
+
+
+def _ends_sentence(gap: str) -> bool:
+    if not SENTENCE_END.isdisjoint(gap):
+        return True
+    return gap != ABBREVIATED and not STOPS.isdisjoint(gap) and any(map(str.isspace, gap))
+
+
+def _joins(gap: str) -> bool:
+    """Whether what stands between two words makes one token of them."""
+    return bool(gap) and PARTING.isdisjoint(gap) and gap != "^" and not any(map(str.isspace, gap))
+
+
+def _kind_of_gap(gap: str) -> str:
+    """What all gaps of a kind share, so that one that was never seen is like others."""
+    if gap in ("", " ", "^", ABBREVIATED):
+        return gap
+    return "joined" if _joins(gap) else "parted"
+
+
+def _describe(spelling: str, word: str, is_frequent: bool) -> tuple[int, int, int, int]:
     """Hashes of a spelling and its folded word: word, context, shape, suffix.
 
-    As context, numbers of equal length are alike, and so are all capitalised words: the wording
-    around a fact matters, not the other facts.
+    As context, numbers of equal length are alike, and so are all capitalised words that are not
+    frequent: the wording around a fact matters, not the other facts.
     """
     if spelling.lstrip(SIGNS)[:1].isdigit():
         shape = f"0{len(spelling)}"
@@ -123,7 +198,9 @@ def _describe(spelling: str, word: str) -> tuple[int, int, int, int]:
         capital = spelling[0].isupper()
         has_case = spelling.lower() != spelling.upper()
         shape = ("A" if capital else "a") if has_case else "x"
-        context = f"<{shape}>" if capital and len(spelling) > 1 else word
+        shape = "I" if capital and len(spelling) == 1 else shape  # as an initial
+        is_name = capital and len(spelling) > 1 and not is_frequent
+        context = f"<{shape}>" if is_name else word
     return hash_text(word), hash_text(context), hash_text(shape), hash_text(word[-3:])
 
 
@@ -131,31 +208,38 @@ def _describe(spelling: str, word: str) -> tuple[int, int, int, int]:
 class SpanRules:
     """Which spans of a text may be answers.
 
-    longest: words; prefixes, suffixes: what may be cut off a word; gaps: what may stand between
-    words; own_name: whether a span may be made of words of the subject's name alone ("Hotel Roma is
-    in Roma"); forms: `phrase_key` of an inflected answer -> that of the answer.
+    longest: words, where those of one token count once; prefixes, suffixes: what may be cut off a
+    word; gaps: what may stand between words; abbreviations: folded words whose full stop ends no
+    sentence; frequent: folded words that many documents have; own_name: whether a span may be made
+    of words of the subject's name alone ("Hotel Roma is in Roma"); forms: `phrase_key` of an
+    inflected answer -> that of the answer.
     """
 
     longest: int = 1
     prefixes: frozenset[str] = frozenset()
     suffixes: frozenset[str] = frozenset()
     gaps: frozenset[str] = frozenset({" ", ""})
+    abbreviations: frozenset[str] = frozenset()
+    frequent: frozenset[str] = frozenset()
     own_name: bool = False
     forms: Mapping[int, int] = field(default_factory=dict)
 
 
-def learn_rules(expected: Sequence[tuple[Document, Iterable[str]]]) -> SpanRules:
-    """The rules that fit documents and the answers that each of them is expected to state."""
+def learn_rules(
+    expected: Sequence[tuple[Document, Iterable[str]]], sample: Sequence[Document] = ()
+) -> SpanRules:
+    """The rules that fit documents and the answers that each of them is expected to state.
+
+    sample: documents that show abbreviations and frequent words; by default those of `expected`.
+    """
     prefixes, suffixes = Counter[str](), Counter[str]()
-    gaps, lengths, own = {" ", ""}, [1], 0
+    gaps, lengths, own, inner = Counter[str](), [1], 0, set[str]()
     for document, answers in expected:
         text, subject = document.text, set(fold_words(document.subject))
         words = split_words(text)
         for answer in answers:
             folded = fold_words(answer)
-            # a word of an unspaced script is one letter: answers that were not seen may be longer
-            unspaced = all(map(is_unspaced, folded))
-            lengths.append(round(UNSPACED_ROOM * len(folded)) if unspaced else len(folded))
+            lengths.append(_count_tokens(answer))
             own += subject.issuperset(folded)
             start = text.find(answer)
             while start >= 0:
@@ -164,16 +248,67 @@ def learn_rules(expected: Sequence[tuple[Document, Iterable[str]]]) -> SpanRules
                 if inside:
                     prefixes[text[inside[0].start : start]] += 1
                     suffixes[text[stop : inside[-1].end]] += 1
-                    gaps.update(text[a.end : b.start][:3] for a, b in pairwise(inside))
+                for a, b in pairwise(inside):
+                    gap = text[a.end : b.start]
+                    if gap[:1] == "." and gap[-1].isspace() and _may_abbreviate(a.folded):
+                        inner.add(a.folded)
+                    else:
+                        gaps[gap[:3]] += 1
                 start = text.find(answer, start + 1)
+    sample = sample or [document for document, _ in expected]
     return SpanRules(
         longest=min(LONGEST, int(np.quantile(lengths, COVERED, method="higher"))),
         prefixes=_repeated(prefixes),
         suffixes=_repeated(suffixes),
-        gaps=frozenset(gaps),
+        gaps=frozenset({" ", "", ABBREVIATED, *gaps}),
+        abbreviations=frozenset(inner | _find_abbreviations(sample)),
+        frequent=_find_frequent(sample),
         own_name=own >= max(2, OWN_NAME * len(lengths)),
         forms=_find_forms([(d.text, answer) for d, answers in expected for answer in answers]),
     )
+
+
+def _count_tokens(answer: str) -> int:
+    """How long an answer is, as `SpanRules.longest` counts."""
+    words = split_words(answer)
+    if all(is_unspaced(word.folded) for word in words):
+        # a word of an unspaced script is one letter: answers that were not seen may be longer
+        return round(UNSPACED_ROOM * len(words))
+    return 1 + sum(not _joins(answer[a.end : b.start]) for a, b in pairwise(words))
+
+
+def _may_abbreviate(word: str) -> bool:
+    return len(word) <= LONGEST_ABBREVIATION and word.isalpha()
+
+
+def _find_abbreviations(documents: Sequence[Document]) -> set[str]:
+    """Short words that nearly always have a full stop, and mostly go on in the same sentence."""
+    total, stopped, going_on = Counter[str](), Counter[str](), Counter[str]()
+    for document in documents:
+        text = document.text
+        for word, behind in pairwise(split_words(text)):
+            gap = text[word.end : behind.start]
+            total[word.folded] += 1
+            if gap[:1] == ".":
+                stopped[word.folded] += 1
+                next_letter = text[behind.start]
+                going_on[word.folded] += next_letter.islower() or gap[1:2] in (",", ";", ":")
+    return {
+        word
+        for word, count in stopped.items()
+        if _may_abbreviate(word)
+        and 2 * going_on[word] >= count
+        and count >= max(FEWEST_ABBREVIATED, ABBREVIATED_SHARE * total[word])
+    }
+
+
+def _find_frequent(documents: Sequence[Document]) -> frozenset[str]:
+    """The folded words that many documents have: their wording, not their facts."""
+    counts: Counter[str] = Counter()
+    for document in documents:
+        counts.update(set(fold_words(document.text)) - set(fold_words(document.subject)))
+    fewest = max(FEWEST_FREQUENT, FREQUENT * len(documents))
+    return frozenset(word for word, count in counts.items() if count >= fewest)
 
 
 def _repeated(affixes: Counter[str]) -> frozenset[str]:
@@ -234,65 +369,94 @@ def _find_edges(words: Words, affixes: Iterable[str], *, front: bool) -> Edges:
 class Spans:
     """All candidate spans of documents, as columns, ordered by document, start and end.
 
-    documents: by their index in the corpus, which `docs` has as an array.
+    documents: by their index in the corpus, which `docs` has as an array; documents of one owner
+    (by default each has its own) stand together.
     Columns: first_word, last_word: indices into `words`, both included; start, end: characters;
-    left, right: hash of what is cut off its first and last word, 0 for nothing; key: `phrase_key`
-    of its text; doc: index into `docs`.
+    start_edge, end_edge: indices into `starts` and `ends`; key: `phrase_key` of its text; doc:
+    index into `docs`; owner: index into `owners`.
     """
 
-    def __init__(self, documents: Mapping[int, Document], rules: SpanRules) -> None:
+    def __init__(
+        self,
+        documents: Mapping[int, Document],
+        rules: SpanRules,
+        owners: Sequence[int] | None = None,
+    ) -> None:
         self.docs = np.array(list(documents), dtype=np.int64)
-        self.words = words = Words(list(documents.values()))
+        self.words = words = Words(list(documents.values()), rules.abbreviations, rules.frequent)
         starts = _find_edges(words, rules.prefixes, front=True)
-        starts = starts.take(~words.heading[starts.word])
-        ends = _find_edges(words, rules.suffixes, front=False)
-        first_end = np.searchsorted(ends.word, np.arange(len(words) + 1))  # of each word
-        may_follow = np.isin(words.gap, [hash_text(gap) for gap in rules.gaps])
-        key = np.zeros(len(starts.word), dtype=np.uint64)  # of the words so far
-        own = np.ones(len(starts.word), dtype=bool)  # are they all of the subject's name?
-        columns = []
-        for length in range(rules.longest):
-            # the starts from which a span can go on to one more word
-            last = starts.word + length
-            fits = last < len(words)
-            if length:
-                fits[fits] &= may_follow[last[fits]]
-            fits[fits] &= words.doc[last[fits]] == words.doc[starts.word[fits]]
-            starts = starts.take(fits)
-            last, own, key_before = last[fits], own[fits], key[fits]
-            own &= words.own[last]
-            key = mix(key_before + (words.word[last] if length else starts.rest))
-            # each of them with every end inside its last word
-            count = first_end[last + 1] - first_end[last]
-            row = np.repeat(np.arange(len(last)), count)
-            end = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-            end += first_end[last[row]]
-            good = (ends.offset[end] > starts.offset[row]) & (rules.own_name | ~own[row])
-            row, end = row[good], end[good]
-            cut = ends.affix[end] > 0
-            keys = np.where(cut, mix(key_before[row] + ends.rest[end]), key[row])
-            start = starts.word[row], last[row], starts.offset[row], ends.offset[end]
-            columns.append((*start, starts.affix[row], ends.affix[end], keys))
-        joined = [np.concatenate(column) for column in zip(*columns, strict=True)]
-        order = np.lexsort((joined[3], joined[2], words.doc[joined[0]]))
-        self.first_word, self.last_word, self.start, self.end = (c[order] for c in joined[:4])
-        self.left, self.right, self.key = (column[order] for column in joined[4:])
+        self.starts = starts = starts.take(~words.heading[starts.word])
+        self.ends = _find_edges(words, rules.suffixes, front=False)
+        columns = self._enumerate(rules)
+        order = np.lexsort((columns[3], columns[2], words.doc[columns[0]]))
+        self.first_word, self.last_word, self.start, self.end = (c[order] for c in columns[:4])
+        self.start_edge, self.end_edge, self.key = (column[order] for column in columns[4:])
         self.doc = words.doc[self.first_word]
-        bounds = np.searchsorted(self.doc, np.arange(len(documents) + 1)).tolist()
-        self._slices = dict(zip(documents, starmap(slice, pairwise(bounds)), strict=True))
+        owner_of_doc = np.array(list(documents) if owners is None else owners, dtype=np.int64)
+        changes = np.append(True, np.diff(owner_of_doc) != 0)[: len(owner_of_doc)]
+        self.owners = owner_of_doc[changes].tolist()
+        self.owner = (np.cumsum(changes) - 1)[self.doc]
+        bounds = np.searchsorted(self.owner, np.arange(len(self.owners) + 1)).tolist()
+        self._slices = dict(zip(self.owners, starmap(slice, pairwise(bounds)), strict=True))
         # a word that is cut on both sides: neither hash of a rest is that of the span
-        both = (self.left > 0) & (self.right > 0) & (self.first_word == self.last_word)
+        both = self.starts.affix[self.start_edge] > 0
+        both &= (self.ends.affix[self.end_edge] > 0) & (self.first_word == self.last_word)
         for i in np.flatnonzero(both).tolist():
             self.key[i] = phrase_key(self.text(i))
         if rules.forms:
             self.key = look_up(rules.forms, self.key, self.key)
 
+    def _enumerate(self, rules: SpanRules) -> list[NDArray[Any]]:
+        """First and last word, start, end, edges and key of every span, the shorter first."""
+        words, starts, ends = self.words, self.starts, self.ends
+        first_end = np.searchsorted(ends.word, np.arange(len(words) + 1))  # of each word
+        may_follow = np.isin(words.gap[:-1], [hash_text(gap) for gap in rules.gaps]) | words.joined
+        edge = np.arange(len(starts.word))  # the start from which a span goes on
+        key = np.zeros(len(edge), dtype=np.uint64)  # of the words so far
+        own = np.ones(len(edge), dtype=bool)  # are they all of the subject's name?
+        tokens = np.zeros(len(edge), dtype=np.int64)  # of the words so far
+        columns: list[tuple[NDArray[Any], ...]] = []
+        for length in range(LONGEST):
+            # the starts from which a span can go on to one more word
+            last = starts.word[edge] + length
+            fits = last < len(words)
+            if length:
+                fits[fits] &= may_follow[last[fits]]
+            fits[fits] &= words.doc[last[fits]] == words.doc[starts.word[edge[fits]]]
+            tokens[fits] += ~words.joined[last[fits]] if length else 1
+            fits &= tokens <= rules.longest
+            edge, last, tokens = edge[fits], last[fits], tokens[fits]
+            own, key_before = own[fits], key[fits]
+            if not len(edge):
+                break
+            own &= words.own[last]
+            key = mix(key_before + (words.word[last] if length else starts.rest[edge]))
+            # each of them with every end inside its last word
+            count = first_end[last + 1] - first_end[last]
+            row = np.repeat(np.arange(len(last)), count)
+            end = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+            end += first_end[last[row]]
+            good = ends.offset[end] > starts.offset[edge[row]]
+            good &= rules.own_name | ~own[row]
+            row, end = row[good], end[good]
+            keys = np.where(ends.affix[end] > 0, mix(key_before[row] + ends.rest[end]), key[row])
+            at = edge[row]
+            place = starts.word[at], last[row], starts.offset[at], ends.offset[end]
+            columns.append((*place, at, end, keys))
+        if not columns:
+            return [*(np.zeros(0, dtype=np.int64) for _ in range(6)), np.zeros(0, dtype=np.uint64)]
+        return [np.concatenate(column) for column in zip(*columns, strict=True)]
+
     def __len__(self) -> int:
         return len(self.key)
 
-    def of(self, doc: int) -> slice:
-        """The spans of the document with this index in the corpus."""
-        return self._slices[doc]
+    def ending(self, row: int) -> int:
+        """The hash of what is cut off the last word of a span, 0 for nothing."""
+        return int(self.ends.affix[self.end_edge[row]])
+
+    def of(self, owner: int) -> slice:
+        """The spans of the documents of this owner."""
+        return self._slices[owner]
 
     def document(self, row: int) -> Document:
         return self.words.documents[int(self.doc[row])]
@@ -302,35 +466,77 @@ class Spans:
 
     def features(self, rows: Ints) -> Features:
         """Hashed features of these spans: the words in them and around them, and their position."""
+        at_start = self._start_features[self.start_edge[rows]]
+        at_end = self._end_features[self.end_edge[rows]]
+        return np.hstack((at_start, at_end, self._joint_features[rows]))
+
+    def scores(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sum of the weights of the features of every span."""
+        total = weights[self._start_features].sum(axis=1)[self.start_edge]
+        total += weights[self._end_features].sum(axis=1)[self.end_edge]
+        return total + weights[self._joint_features].sum(axis=1)
+
+    def _context(self, position: Ints, doc: Ints) -> Hashes:
+        """The words at these positions as context; beyond the ends of their documents none."""
         words = self.words
-        first, last = self.first_word[rows], self.last_word[rows]
-        low, high = words.first[self.doc[rows]], words.first[self.doc[rows] + 1]
+        inside = (position >= words.first[doc]) & (position < words.first[doc + 1])
+        return np.where(inside, words.context[np.clip(position, 0, len(words) - 1)], NO_WORD)
 
-        def context(position: Ints) -> Hashes:
-            inside = (position >= low) & (position < high)
-            return np.where(inside, words.context[np.clip(position, 0, len(words) - 1)], NO_WORD)
-
-        before = [context(first - distance) for distance in (1, 2, 3, 4)]
-        behind = [context(last + distance) for distance in (1, 2, 3)]
-        left = np.where(self.left[rows] > 0, self.left[rows], words.gap[first])
-        right = np.where(self.right[rows] > 0, self.right[rows], words.gap[last + 1])
-        length = (last - first).astype(np.uint64)
-        first_shape, last_shape = words.shape[first], words.shape[last]
-        shape = mix(first_shape, 1) + mix(last_shape, 2) + length
-        place = (np.minimum(first - low, 40) // 4).astype(np.uint64)
-        two_before, two_behind = mix(before[0], 1) + before[1], mix(behind[0], 1) + behind[1]
+    @cached_property
+    def _start_features(self) -> Features:
+        """Features of where a span starts, for each of `starts`."""
+        words, first = self.words, self.starts.word
+        doc = words.doc[first]
+        before = [self._context(first - distance, doc) for distance in (1, 2, 3, 4)]
+        cut = self.starts.affix > 0
+        left = np.where(cut, self.starts.affix, words.gap[first])
+        kind = np.where(cut, self.starts.affix, words.gap_kind[first])
+        shape, label = words.shape[first], words.label[first]
+        place = (np.minimum(first - words.first[doc], 40) // 4).astype(np.uint64)
+        two_before = mix(before[0], 1) + before[1]
         features = [
             *before, two_before, mix(two_before, 1) + before[2],
-            *behind, two_behind,
-            left, right, mix(left, 1) + before[0], mix(right, 1) + behind[0],
-            mix(left, 5) + mix(before[0], 1) + shape, mix(right, 5) + mix(behind[0], 1) + shape,
-            shape, length, first_shape, last_shape, words.suffix[last],
-            place, mix(place, 1) + first_shape,
+            left, mix(left, 1) + before[0], kind, shape, place, mix(place, 1) + shape,
+            label, mix(label, 1) + shape, mix(label, 2) + before[0],
         ]  # fmt: skip
         salted = [mix(feature, 10 + i) for i, feature in enumerate(features)]
-        # the words around a span once more, at whatever distance
-        salted += [mix(word, 8) for word in before] + [mix(word, 9) for word in behind]
-        return _as_features(salted)
+        # the words before a span once more, at whatever distance
+        return _as_features(salted + [mix(word, 8) for word in before])
+
+    @cached_property
+    def _end_features(self) -> Features:
+        """Features of where a span ends, for each of `ends`."""
+        words, last = self.words, self.ends.word
+        doc = words.doc[last]
+        behind = [self._context(last + distance, doc) for distance in (1, 2, 3)]
+        cut = self.ends.affix > 0
+        right = np.where(cut, self.ends.affix, words.gap[last + 1])
+        kind = np.where(cut, self.ends.affix, words.gap_kind[last + 1])
+        features = [
+            *behind, mix(behind[0], 1) + behind[1],
+            right, mix(right, 1) + behind[0], kind, words.shape[last], words.suffix[last],
+        ]  # fmt: skip
+        salted = [mix(feature, 30 + i) for i, feature in enumerate(features)]
+        return _as_features(salted + [mix(word, 9) for word in behind])
+
+    @cached_property
+    def _joint_features(self) -> Features:
+        """Features of both ends of each span."""
+        words, first, last = self.words, self.first_word, self.last_word
+        token = np.cumsum(~words.joined)
+        length = (token[last] - token[first]).astype(np.uint64)
+        pieces = np.minimum(last - first, 4).astype(np.uint64) + mix(length, 3)
+        shape = mix(words.shape, 1)[first] + mix(words.shape, 2)[last] + length
+        starts, ends = self.starts, self.ends
+        left = np.where(starts.affix > 0, starts.affix, words.gap[starts.word])
+        before = self._context(starts.word - 1, words.doc[starts.word])
+        right = np.where(ends.affix > 0, ends.affix, words.gap[ends.word + 1])
+        behind = self._context(ends.word + 1, words.doc[ends.word])
+        at_start = (mix(left, 5) + mix(before, 1))[self.start_edge]
+        at_end = (mix(right, 6) + mix(behind, 2))[self.end_edge]
+        label = mix(words.label, 7)[first]
+        features = [at_start + shape, at_end + shape, shape, length, pieces, label + shape]
+        return _as_features([mix(feature, 50 + i) for i, feature in enumerate(features)])
 
     def known_features(self, rows: Ints, known: Ints) -> Features:
         """Features of how many other subjects have each span as their answer (a small number)."""

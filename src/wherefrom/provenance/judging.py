@@ -26,7 +26,7 @@ from wherefrom.errors import UserError, checked
 from wherefrom.provenance import metrics
 from wherefrom.provenance.audited import AuditRun, load_confidence
 from wherefrom.provenance.confidence import fit
-from wherefrom.provenance.confidence.calibration import Guarantee
+from wherefrom.provenance.confidence.calibration import TestedThreshold
 from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT
 from wherefrom.provenance.evidence import (
     Evidence,
@@ -281,7 +281,7 @@ def require_evidence(run: Run) -> Evidence:
     return evidence
 
 
-def own_scores(judged: Sequence[Judged], thresholds: Mapping[str, Guarantee]) -> list[Score]:
+def own_scores(judged: Sequence[Judged], thresholds: Mapping[str, TestedThreshold]) -> list[Score]:
     """Our probability of *right* without and with the text, and the policy of always answering."""
     signals, text = (
         "our probability by the model's own signals",
@@ -434,7 +434,7 @@ def _compare_with_best(
 
 def measure_targets(
     judged: Sequence[Judged],
-    guarantees: Mapping[str, Mapping[str, Guarantee]],
+    guarantees: Mapping[str, Mapping[str, TestedThreshold]],
     bootstrap: Bootstrap,
 ) -> dict[str, Any]:
     """By target and mode: how good the probability is, and what its threshold shows.

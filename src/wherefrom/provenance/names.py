@@ -101,15 +101,13 @@ def probe_run(
 
 
 def place_relation(questions: Sequence[Question]) -> str | None:
-    """The template of the first relation whose answers are places, if there is one."""
-    answers: dict[str, set[str]] = defaultdict(set)
+    """The template that asks most questions of those whose answers are places, if there is one."""
+    answers: dict[str, list[str]] = defaultdict(list)
     for question in questions:
-        if not question.is_silent:
-            answers[question.template].add(question.answer or "")
-    for template, known in answers.items():
-        if SLOT in template and are_places(sorted(known)):
-            return template
-    return None
+        if not question.is_silent and SLOT in question.template:
+            answers[question.template].append(question.answer or "")
+    of_places = [template for template, known in answers.items() if are_places(sorted(set(known)))]
+    return max(of_places, key=lambda template: len(answers[template]), default=None)
 
 
 def are_people(subjects: Iterable[str]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from wherefrom.errors import Printable, UserError
-from wherefrom.provenance.confidence.calibration import Guarantee
+from wherefrom.provenance.confidence.calibration import TestedThreshold
 from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
 from wherefrom.provenance.evidence import Evidence, EvidenceLine, Support, find_support
 from wherefrom.provenance.metrics import Floats
@@ -174,8 +174,8 @@ class ShowRule:
     """
 
     target: str
-    threshold: Guarantee | None
-    internal_threshold: Guarantee | None
+    threshold: TestedThreshold | None
+    internal_threshold: TestedThreshold | None
     always_answer: bool = False
 
 
@@ -306,7 +306,7 @@ def _row(
     }
 
 
-def _reaches(probability: float | None, threshold: Guarantee | None) -> bool:
+def _reaches(probability: float | None, threshold: TestedThreshold | None) -> bool:
     return probability is not None and threshold is not None and probability >= threshold.used
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wherefrom.provenance.confidence.calibration import NEVER, Guarantee
+from wherefrom.provenance.confidence.calibration import NEVER, TestedThreshold
 from wherefrom.provenance.confidence.fit import RIGHT
 from wherefrom.provenance.evidence import EvidenceLine, Support
 
@@ -100,7 +100,7 @@ def _explain_support(subject: str, answer: str, support: Support | None) -> str:
     return f"no line names {name}"
 
 
-def _explain_threshold(threshold: Guarantee, target: str, *, is_below: bool) -> list[str]:
+def _explain_threshold(threshold: TestedThreshold, target: str, *, is_below: bool) -> list[str]:
     """That the answer is below the threshold, and that it is not guaranteed, if so."""
     reasons = []
     used = percent(threshold.used)

@@ -244,7 +244,7 @@ def _measure(values: Floats, counts: Floats) -> SignalWeight | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Guarantee:
+class TestedThreshold:
     """The lowest threshold that is guaranteed, or the reason why none is, and an estimate.
 
     given, wrong: how many answers are shown at the threshold, guaranteed or estimated, and how many
@@ -281,7 +281,7 @@ def guarantee_threshold(
     unseen: ArrayLike = (),
     unseen_risk: float = UNSEEN_RISK,
     what: str = "wrong",
-) -> Guarantee:
+) -> TestedThreshold:
     """The lowest threshold at which "at most `risk` wrong" holds with confidence 1 - delta.
 
     confidence, correct: one row per subject, with probabilities by fits without it; negative for an
@@ -314,7 +314,7 @@ def guarantee_threshold(
     about |= {"wrong": errors, "unseen": others.size, "unseen_given": unseen_shown}
     if is_guaranteed:
         bound = upper_bound(errors, shown, delta)
-        return Guarantee(threshold=float(GRID[i]), bound=bound, **about)
+        return TestedThreshold(threshold=float(GRID[i]), bound=bound, **about)
     estimate = NEVER if i < 0 else max(float(GRID[i]), round(1 - risk, 6))
     least = f"{GRID[start]:.3g}"
     if p_value[start] <= delta:  # it is the test of the unseen that failed
@@ -332,4 +332,4 @@ def guarantee_threshold(
         if shown
         else "no answer is shown."
     )
-    return Guarantee(threshold=None, reason=reason, estimate=estimate, **about)
+    return TestedThreshold(threshold=None, reason=reason, estimate=estimate, **about)

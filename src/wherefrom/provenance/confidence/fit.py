@@ -24,10 +24,10 @@ from wherefrom.provenance.confidence.calibration import (
     HALF,
     UNSEEN_RISK,
     Calibration,
-    Guarantee,
     Number,
     Product,
     Signs,
+    TestedThreshold,
     fit_calibration,
     guarantee_threshold,
 )
@@ -79,13 +79,13 @@ class Policy:
     share: Number
     unseen_risk: Number = UNSEEN_RISK
     looked_up: Flag = False
-    guarantee: Guarantee | None = None
+    guarantee: TestedThreshold | None = None
 
     def __post_init__(self) -> None:
         if not len(self.tested) == len(self.hits) == len(self.seen):
             raise ValueError("there must be one probability and two flags per testing subject")
 
-    def at_risk(self, risk: float, delta: float) -> Guarantee:
+    def at_risk(self, risk: float, delta: float) -> TestedThreshold:
         """The threshold at a risk."""
         known = self.guarantee
         if known is not None and (known.risk, known.delta) == (risk, delta):
@@ -171,7 +171,7 @@ class Confidence:
             for target, modes in self.policies.items()
         }
 
-    def guarantee(self, target: str, mode: str, risk: float | None = None) -> Guarantee:
+    def guarantee(self, target: str, mode: str, risk: float | None = None) -> TestedThreshold:
         """The threshold at the risk of the calibration, or at another one."""
         risk = self.risk if risk is None else risk
         return self.policies[target][mode].at_risk(risk, self.delta)
