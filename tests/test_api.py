@@ -134,7 +134,7 @@ def assert_prints(found, begins, *words):
     assert repr(found).startswith(f"<{begins}")
     assert len(repr(found)) <= 102
     assert "\n" not in repr(found)
-    assert len(str(found)) < 4000
+    assert len(str(found)) < 5000
     assert found._repr_html_().startswith("<table><tr>")
     for word in words:
         assert word in str(found)
