@@ -124,13 +124,20 @@ def by_ekfac(material: Material, *, scaled: bool = False) -> Floats:
         options = {"cpu": True, "disable_tqdm": True, "output_dir": folder}
         analyzer = Analyzer("attribution", model, task, **options)
         analyzer.fit_all_factors(
-            "factors", train, factor_args=FactorArguments(strategy="ekfac"),
+            "factors",
+            train,
+            factor_args=FactorArguments(strategy="ekfac"),
             per_device_batch_size=BATCH,
-        )  # fmt: skip
+        )
         analyzer.compute_pairwise_scores(
-            "pairs", "factors", query, train, score_args=arguments,
-            per_device_query_batch_size=BATCH, per_device_train_batch_size=BATCH,
-        )  # fmt: skip
+            "pairs",
+            "factors",
+            query,
+            train,
+            score_args=arguments,
+            per_device_query_batch_size=BATCH,
+            per_device_train_batch_size=BATCH,
+        )
         scores = analyzer.load_pairwise_scores("pairs")["all_modules"].double().numpy()
         if scaled:
             analyzer.compute_self_scores(
@@ -173,13 +180,23 @@ def by_trak(material: Material) -> Floats:
     model = material.run.model.eval()
     with TemporaryDirectory() as folder, sdpa_kernel(SDPBackend.MATH):
         projector = BasicProjector(
-            grad_dim=sum(p.numel() for p in model.parameters()), proj_dim=TRAK_SIZE, seed=0,
-            proj_type=ProjectionType.rademacher, device="cpu", block_size=TRAK_SIZE,
-        )  # fmt: skip
+            grad_dim=sum(p.numel() for p in model.parameters()),
+            proj_dim=TRAK_SIZE,
+            seed=0,
+            proj_type=ProjectionType.rademacher,
+            device="cpu",
+            block_size=TRAK_SIZE,
+        )
         traker = TRAKer(
-            model=model, task=Answers(), train_set_size=len(ids), device="cpu", save_dir=folder,
-            projector=projector, proj_dim=TRAK_SIZE, use_half_precision=False,
-        )  # fmt: skip
+            model=model,
+            task=Answers(),
+            train_set_size=len(ids),
+            device="cpu",
+            save_dir=folder,
+            projector=projector,
+            proj_dim=TRAK_SIZE,
+            use_half_precision=False,
+        )
         traker.load_checkpoint(model.state_dict(), model_id=0)
         for at in range(0, len(ids), BATCH):
             batch = ids[at : at + BATCH], weights[at : at + BATCH]

@@ -191,9 +191,12 @@ def generate(model: Path, questions: Path, count: int, shots: int) -> None:
                 asked = loaded.tokens(text, return_tensors="pt")
                 with torch.inference_mode():
                     ids = loaded.model.generate(
-                        **asked, max_new_tokens=16, do_sample=False, stop_strings="\n",
+                        **asked,
+                        max_new_tokens=16,
+                        do_sample=False,
+                        stop_strings="\n",
                         tokenizer=loaded.tokens,
-                    )  # fmt: skip
+                    )
                 said.append(loaded.read_answer(ids[0, asked["input_ids"].shape[1] :].tolist()))
         spent.append((time.process_time() - began) / count)
         way = "the audit's way" if together else "generate"

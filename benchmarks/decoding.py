@@ -43,16 +43,23 @@ def train(
     """A model of the embedded world, and the dev questions for it."""
     files = write_world(make_world(people, 0), folder / "world")
     settings = Settings(
-        recipe=load_recipe("pointed"), variant="vanilla", tokens=tokens, size=size, block=128,
-        budget=Budget(steps=steps), device="cpu",
-    )  # fmt: skip
+        recipe=load_recipe("pointed"),
+        variant="vanilla",
+        tokens=tokens,
+        size=size,
+        block=128,
+        budget=Budget(steps=steps),
+        device="cpu",
+    )
     dev = [question.text for question in read_questions(files / "dev.tsv").questions]
     job = settings.job(
-        folder / f"run-{tokens}", kind="study",
+        folder / f"run-{tokens}",
+        kind="study",
         phases=settings.budget.divide(settings.recipe.phases),
         corpus=read_documents(files / "documents.txt"),
-        questions=read_questions(files / "train.tsv"), letters_from=dev,
-    )  # fmt: skip
+        questions=read_questions(files / "train.tsv"),
+        letters_from=dev,
+    )
     return run_training(job, settings), dev
 
 
@@ -159,11 +166,13 @@ def main() -> None:
             )
             questions = questions[: options.questions]
             records = compare(
-                run, questions, Path(name),
+                run,
+                questions,
+                Path(name),
                 label=f"{len(questions)} questions, vanilla {size}, {tokens}",
                 repeats=options.repeats or (3 if quick else 5),
                 sample=options.sample or (8 if quick else 20),
-            )  # fmt: skip
+            )
             keep(records, options.out)
 
 

@@ -85,9 +85,14 @@ def measure(count: int, folder: Path) -> list[dict[str, Any]]:
     built = time.perf_counter() - start
     records: list[dict[str, Any]] = [
         {"name": "evidence build", "value": built, "unit": "s", "documents": count},
-        {"name": "evidence size", "value": path.stat().st_size, "unit": "bytes",
-         "text_bytes": sum(len(d.text.encode()) for d in corpus.documents), "documents": count},
-    ]  # fmt: skip
+        {
+            "name": "evidence size",
+            "value": path.stat().st_size,
+            "unit": "bytes",
+            "text_bytes": sum(len(d.text.encode()) for d in corpus.documents),
+            "documents": count,
+        },
+    ]
     asked = rng.sample(people, QUESTIONS)
     misspelt = [misspell(name, rng) for name in asked]
     with Evidence(corpus) as evidence:

@@ -75,9 +75,14 @@ def make_pass(variant: str, length: int, rows: int = 1) -> Callable[[], None]:
     from wherefrom.model.decoder import Decoder
 
     config = make_config(
-        variant=variant, vocabulary=VOCABULARY, block=length, layers=LAYERS, heads=HEADS,
-        width=WIDTH, latents=min(LATENTS, length),
-    )  # fmt: skip
+        variant=variant,
+        vocabulary=VOCABULARY,
+        block=length,
+        layers=LAYERS,
+        heads=HEADS,
+        width=WIDTH,
+        latents=min(LATENTS, length),
+    )
     generator = torch.Generator().manual_seed(0)
     model = Decoder(config).initialise(generator)
     ids = torch.randint(2, VOCABULARY, (rows, length), generator=generator)
@@ -260,12 +265,17 @@ def main() -> None:
     records = [
         summarise(
             f"forward and backward, {variant}, length {length}",
-            [one["seconds"] for one in each], "s", variant=variant, length=length,
+            [one["seconds"] for one in each],
+            "s",
+            variant=variant,
+            length=length,
             megabytes=sorted(one["megabytes"] for one in each)[len(each) // 2],
-            flops=pass_flops(variant, length), rows=each[0]["rows"], threads=options.threads,
+            flops=pass_flops(variant, length),
+            rows=each[0]["rows"],
+            threads=options.threads,
         )
         for (variant, length), each in seen.items()
-    ]  # fmt: skip
+    ]
     sums = summary(records)
     with contextlib.redirect_stdout(sys.stderr):
         keep([*records, *sums], options.out)

@@ -282,9 +282,12 @@ def invented(kind: str, rng: random.Random, size: int = 300) -> MadeText:
 
 
 INSTALLED: dict[str, Callable[[random.Random], MadeText]] = {
-    "manpages": manpages, "debian": debian, "copyright": copyrights, "python": python,
+    "manpages": manpages,
+    "debian": debian,
+    "copyright": copyrights,
+    "python": python,
     "hungarian": hungarian,
-}  # fmt: skip
+}
 KINDS = [*INSTALLED, *(kind for kind in INVENTED if "relations" in INVENTED[kind])]
 
 

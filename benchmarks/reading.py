@@ -69,9 +69,12 @@ def main() -> None:
     print("text         stated  found   missed  silent  shown   CPU s")
     for kind in options.kinds:
         counts = measure(
-            kind, seed=options.seed, labels=options.labels, asked=options.asked,
+            kind,
+            seed=options.seed,
+            labels=options.labels,
+            asked=options.asked,
             mistakes=options.mistakes,
-        )  # fmt: skip
+        )
         stated, silent = max(1, counts["stated"]), max(1, counts["silent"])
         shares = counts["found"] / stated, counts["missed"] / stated, counts["shown"] / silent
         found, missed, shown = (f"{share:7.1%}" for share in shares)

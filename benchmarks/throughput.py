@@ -103,7 +103,7 @@ def _linear(module: Any) -> list[nn.Linear]:
 def new_model(variant: str, width: int, heads: int, vocabulary: int) -> Decoder:
     config = make_config(
         variant=variant, vocabulary=vocabulary, block=BLOCK, layers=LAYERS, heads=heads, width=width
-    )  # fmt: skip
+    )
     return Decoder(config).initialise(torch.Generator().manual_seed(0))
 
 
@@ -142,10 +142,16 @@ def their_model(ours: Decoder) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     shape, weights = SHAPES[ours.config.variant](ours)
-    config, kind = {"vanilla": (GPT2Config, GPT2LMHeadModel),
-                    "llama": (LlamaConfig, LlamaForCausalLM)}[ours.config.variant]  # fmt: skip
-    told = {"vocab_size": ours.config.vocabulary, "tie_word_embeddings": False,
-            "bos_token_id": None, "eos_token_id": None}  # fmt: skip
+    config, kind = {
+        "vanilla": (GPT2Config, GPT2LMHeadModel),
+        "llama": (LlamaConfig, LlamaForCausalLM),
+    }[ours.config.variant]
+    told = {
+        "vocab_size": ours.config.vocabulary,
+        "tie_word_embeddings": False,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
     theirs: Any = kind(config(**told, **shape))
     missing = theirs.load_state_dict(weights, strict=False)
     assert not missing.unexpected_keys, missing

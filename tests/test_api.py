@@ -239,7 +239,7 @@ def test_ask_takes_a_run_a_folder_or_an_open_run_and_one_question_or_several(run
         (lambda run: run.report(form="pdf"), "add format, such as html"),
         (lambda run: run.export(None), "out must be a path"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_argument_is_a_sentence_and_nothing_is_written(
     run, tmp_path, monkeypatch, call, message
 ):

@@ -105,8 +105,18 @@ def test_every_head_is_shown_as_json_as_a_table_and_as_one_page(command, run, tm
 def test_judge_and_names_print_and_write_what_they_find(command, run, tmp_path):
     studied = shutil.copytree(run, tmp_path / "run")
     before = (studied / "origins.json").read_bytes()
-    shown = ("internal", "checked", "always answer", "greedy likelihood", "name support", "AUROC",
-             "ECE", "I don't know", "verdict", "made up")  # fmt: skip
+    shown = (
+        "internal",
+        "checked",
+        "always answer",
+        "greedy likelihood",
+        "name support",
+        "AUROC",
+        "ECE",
+        "I don't know",
+        "verdict",
+        "made up",
+    )
     told = ("Asked about", "that it never saw", "bits", "commonest answer")
     for words, file, said in (
         (("judge", studied, "--resamples", 20, "--risk", 0.2, "--level", 0.9), "judgement", shown),

@@ -14,10 +14,25 @@ SOURCE = Path(wherefrom.__file__).parent
 MODULES = sorted(SOURCE.rglob("*.py"))
 # data flows down this list; a package imports only from packages above it, and from itself
 PACKAGES = [
-    "errors", "storage", "attention", "checker", "teaching", "corpus", "model", "recall",
-    "training", "provenance", "audit", "study", "evaluation", "report", "api", "web", "cli",
+    "errors",
+    "storage",
+    "attention",
+    "checker",
+    "teaching",
+    "corpus",
+    "model",
+    "recall",
+    "training",
+    "provenance",
+    "audit",
+    "study",
+    "evaluation",
+    "report",
+    "api",
+    "web",
+    "cli",
     "__main__",
-]  # fmt: skip
+]
 SHARED_NAMES = {"Answer"}  # of a model, and of a student that is graded
 
 

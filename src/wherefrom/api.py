@@ -175,9 +175,14 @@ class Wherefrom:
 
     @public
     def judge(
-        self, *, risk: float | None = None, guarantee: str = "from-text", level: float = 0.95,
-        resamples: int = 1000, seed: int = 0,
-    ) -> Record:  # fmt: skip
+        self,
+        *,
+        risk: float | None = None,
+        guarantee: str = "from-text",
+        level: float = 0.95,
+        resamples: int = 1000,
+        seed: int = 0,
+    ) -> Record:
         from wherefrom.provenance.judging import judge_run, write_judgement
 
         options: dict[str, Any] = {"level": level, "resamples": resamples, "seed": seed}

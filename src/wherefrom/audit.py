@@ -127,8 +127,13 @@ def run_audit(
         data["corpus"] = run_folder.describe_file(
             corpus.source, corpus.source_sha256, out, documents=len(corpus.documents)
         )
-    details = {"kind": run_folder.AUDIT, "model": os.path.abspath(model), "sha256": opened.sha256,
-               "templates": list(file.templates), "data": data}  # fmt: skip
+    details = {
+        "kind": run_folder.AUDIT,
+        "model": os.path.abspath(model),
+        "sha256": opened.sha256,
+        "templates": list(file.templates),
+        "data": data,
+    }
     with run_folder.lock_run(make_folder(out)):
         run_folder.open_folder(out, job, resume=resume)
         run_folder.start_run(out, job, details, say)
@@ -343,20 +348,35 @@ def calibrate(
     right = np.array([is_match(a, s.answer) for a, s in zip(answers, calibrating, strict=True)])
     signals, columns = learn_signals(records, right, seed)
     policies, read_about = fit.fit_policies(
-        calibrating, {name: columns[name] for name in SIGNS}, support, right,
-        signs=SIGNS, parts=(tuple(SIGNS), tuple(SIGNS)),
-        risk=risk, delta=DELTA, seed=seed, unseen_risk=UNSEEN_RISK,
-    )  # fmt: skip
+        calibrating,
+        {name: columns[name] for name in SIGNS},
+        support,
+        right,
+        signs=SIGNS,
+        parts=(tuple(SIGNS), tuple(SIGNS)),
+        risk=risk,
+        delta=DELTA,
+        seed=seed,
+        unseen_risk=UNSEEN_RISK,
+    )
     internal = policies[fit.RIGHT][fit.INTERNAL]
     if corpus is None:  # what is right is all that can be told, and the model alone tells it
         policies = {target: dict.fromkeys(fit.MODES, internal) for target in fit.TARGETS}
     notes = dict.fromkeys(each.calibration.note for each in policies[fit.RIGHT].values())
     confidence = audited.AuditConfidence(
-        run=run, policies=policies, seen=read_about, share=internal.share, risk=risk, delta=DELTA,
-        notes=tuple(note for note in notes if note), weights_sha256=run.record.sha256,
-        subjects_sha256=fit.hash_subjects(subjects), signal_state=SignalState(known, {}),
-        ask_state=state, learned=signals,
-    )  # fmt: skip
+        run=run,
+        policies=policies,
+        seen=read_about,
+        share=internal.share,
+        risk=risk,
+        delta=DELTA,
+        notes=tuple(note for note in notes if note),
+        weights_sha256=run.record.sha256,
+        subjects_sha256=fit.hash_subjects(subjects),
+        signal_state=SignalState(known, {}),
+        ask_state=state,
+        learned=signals,
+    )
     kind = TypeAdapter(audited.AuditConfidence)
     record = kind.dump_python(confidence, by_alias=True, exclude={"run"})
     keep_files(run.folder, {fit.CALIBRATED: format_json(record)})
@@ -439,11 +459,19 @@ def study_base(
             model, rate = peft.get_peft_model(model, adapters), LORA_RATE
         gpu = torch.cuda.is_available()
         arguments = transformers.TrainingArguments(
-            output_dir=str(parts), max_steps=steps or -1, num_train_epochs=epochs or EPOCHS,
-            learning_rate=rate, bf16=gpu, dataloader_pin_memory=gpu, save_total_limit=1,
-            remove_unused_columns=False, report_to=[], seed=seed, use_cpu=not gpu,
+            output_dir=str(parts),
+            max_steps=steps or -1,
+            num_train_epochs=epochs or EPOCHS,
+            learning_rate=rate,
+            bf16=gpu,
+            dataloader_pin_memory=gpu,
+            save_total_limit=1,
+            remove_unused_columns=False,
+            report_to=[],
+            seed=seed,
+            use_cpu=not gpu,
             ddp_backend="gloo" if "RANK" in os.environ and not gpu else None,
-        )  # fmt: skip
+        )
         trainer = transformers.Trainer(model, arguments, pad_examples, examples)
         with redirect_stdout(sys.stderr):
             trainer.train(resume_from_checkpoint=any(parts.glob("checkpoint-*")))

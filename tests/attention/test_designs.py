@@ -161,8 +161,9 @@ def test_oblique_and_similarity_are_the_same_map(seed, n):
     similar = build_design("extract-similarity", keys=rows).matrices
     np.testing.assert_allclose(similar["M"], M, atol=rounding)
     orthonormal = rotation(11, seed)[:n]
-    simple, oblique = (build_design(name, keys=orthonormal)
-                       for name in ("extract", "extract-oblique"))  # fmt: skip
+    simple, oblique = (
+        build_design(name, keys=orthonormal) for name in ("extract", "extract-oblique")
+    )
     assert holds(simple)
     np.testing.assert_allclose(oblique.matrices["M"], simple.matrices["M"], atol=1e-12)
 
@@ -186,7 +187,7 @@ def test_the_exact_errors_of_the_words(beta):
         ("words-identity", 4, [math.sqrt(10) * beta * a]),
         ("words", 2, [math.sqrt(5) * beta * a, math.sqrt(2) * beta * a]),
         ("words-rank-1", 1, [beta * math.hypot(middle, x + low) for x in (middle, 0)]),
-    ):  # fmt: skip
+    ):
         design = build_design(name, beta=beta)
         assert [check.value for check in design.checks] == pytest.approx(errors, rel=1e-9)
         assert np.linalg.matrix_rank(design.matrices["Q"]) == rank

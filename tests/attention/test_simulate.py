@@ -24,11 +24,16 @@ def both(name, *, seed=0, count=20000, **settings):
 @pytest.mark.parametrize(
     ("name", "n", "d", "beta"),
     [
-        ("one-head", 2, 2, 10.0), ("one-head", 8, 8, 10.0), ("one-head", 3, 17, 5.0),
-        ("two-heads", 2, 2, 2.0), ("two-heads", 20, 20, 10.0), ("avoiding-head", 8, 8, 10.0),
-        ("repelling-heads", 8, 8, 6.0), ("repelling-heads", 8, 8, 60.0),
+        ("one-head", 2, 2, 10.0),
+        ("one-head", 8, 8, 10.0),
+        ("one-head", 3, 17, 5.0),
+        ("two-heads", 2, 2, 2.0),
+        ("two-heads", 20, 20, 10.0),
+        ("avoiding-head", 8, 8, 10.0),
+        ("repelling-heads", 8, 8, 6.0),
+        ("repelling-heads", 8, 8, 60.0),
     ],
-)  # fmt: skip
+)
 def test_law_and_trials_agree(name, n, d, beta, alpha):
     agreement = compare(*both(name, n=n, d=d, beta=beta, alpha=alpha))
     assert agreement.agrees, agreement.sentence

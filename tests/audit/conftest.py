@@ -34,8 +34,9 @@ def make_model(folder: Path, kind: str, seed: int) -> Path:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=["<end>"],
-                                  initial_alphabet=letters, show_progress=False)  # fmt: skip
+    trainer = trainers.BpeTrainer(
+        vocab_size=320, special_tokens=["<end>"], initial_alphabet=letters, show_progress=False
+    )
     tokenizer.train_from_iterator(TEXT, trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>")
     torch.manual_seed(seed)

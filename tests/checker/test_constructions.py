@@ -111,18 +111,30 @@ CASES = [
     ("self-attention", f"K=I|{Q}|{V.replace('=', '=exp(1/beta)*')}", "holds", "no proof"),
     ("self-attention", f"K=I|Q=I|{V}", "refuted", "c1 tends to u_b and not to u_b - u_c"),
     # beta must be above 2,000 for the first term to win
-    ("self-attention", "W=outer(u_d,u_b)/(1000*beta)+outer(u_d,u_a-u_b)/beta**2+"
-     f"outer(u_c,u_d)/beta**2|{V}", "refuted", "c1 tends to u_b"),
-    ("self-attention", f"K=I|Q=(outer(u_c,u_d)+outer(u_d,u_a))/beta**4|{V}", "refuted",
-     "tend to (0.2119"),
+    (
+        "self-attention",
+        f"W=outer(u_d,u_b)/(1000*beta)+outer(u_d,u_a-u_b)/beta**2+outer(u_c,u_d)/beta**2|{V}",
+        "refuted",
+        "c1 tends to u_b",
+    ),
+    (
+        "self-attention",
+        f"K=I|Q=(outer(u_c,u_d)+outer(u_d,u_a))/beta**4|{V}",
+        "refuted",
+        "tend to (0.2119",
+    ),
     # with weights (1/2, 0, 1/2), as a public answer has it, c2 would be u_b - u_c/2
     ("self-attention", f"K=I|{Q}+outer(u_c,u_a)/beta**2|{V}", "refuted", "(0.5, 0, 0.5)"),
     ("self-attention", f"K=I|{Q}|{V}*(1+1/{SLOW})", "inconclusive", ""),
     ("identity-self-attention", "c2=u_b", "refuted", "c2 tends to u_a and not to u_b"),
     ("identity-self-attention", "x2=u_a+u_c|c2=u_b", "refuted", "tends to u_a + u_c"),
     # at n = 1e9 and beta = 1e9 this has no value, and at a larger beta it has one
-    ("two-heads", "q1=log(beta-n)*mu_a+n*sum_others|q2=(25-beta)*mu_a+abs(n-7.5)*sum_others",
-     "inconclusive", ""),
+    (
+        "two-heads",
+        "q1=log(beta-n)*mu_a+n*sum_others|q2=(25-beta)*mu_a+abs(n-7.5)*sum_others",
+        "inconclusive",
+        "",
+    ),
     ("copy", "q=(40+(n-40.5)**2)*k_j", "holds", "40, 41"),
     ("copy", "q=(n-200.5)**2*k_j", "refuted", "at n = 198"),
     ("copy", "q=(n-200.5)**2*k_j+(beta-beta)*sum_others", "refuted", "at n = 198"),
@@ -157,8 +169,13 @@ CASES = [
     ("variance", "Var(c) = ¼ Var(c₁)", "proved", "equal at every n"),
     ("rotary", r"y = x e^{i t \theta}", "proved", "s - t alone"),
     ("rotary", "R=[[cos(tθ), -sin(tθ)], [sin(tθ), cos(tθ)]]", "proved", "s - t alone"),
-    ("rotary", r"R = \begin{pmatrix} \cos t\theta & \sin t\theta \\ \sin t\theta & \cos t\theta "
-     r"\end{pmatrix}", "refuted", "the sign of x2 in y1"),
+    (
+        "rotary",
+        r"R = \begin{pmatrix} \cos t\theta & \sin t\theta \\ \sin t\theta & \cos t\theta "
+        r"\end{pmatrix}",
+        "refuted",
+        "the sign of x2 in y1",
+    ),
     ("rotary", "y=x", "refuted", "does not depend on the positions"),
     ("rotary", "y1=x1+t|y2=x2", "refuted", "linear"),
     ("rotary", "y=t*x", "refuted", "more than s - t"),
@@ -198,11 +215,14 @@ CASES = [
     ("hull", "K=[[1, 1], [1, 0], [0, 1]]", "proved", "corner"),
     ("hull", "K=[[1, 1], [1, 0], [0, 1]]|q=β(1, 0)", "refuted", "k_2.q = 0 does not grow"),
     ("hull", "K=[[1, 1], [1, 0], [0, 1]]|w=[1, 1]", "refuted", "sums to 2"),
-]  # fmt: skip
+]
 SMALLEST = {
-    "extract": {"d": 2, "m": 1, "p": 1}, "stretched-average": {}, "average": {"n": 3, "d": 4},
-    "self-attention": {"d": 4}, "identity-self-attention": {"d": 4},
-}  # fmt: skip
+    "extract": {"d": 2, "m": 1, "p": 1},
+    "stretched-average": {},
+    "average": {"n": 3, "d": 4},
+    "self-attention": {"d": 4},
+    "identity-self-attention": {"d": 4},
+}
 
 
 @pytest.mark.parametrize(("problem", "text", "verdict", "words"), CASES)
@@ -273,13 +293,25 @@ def test_a_tolerance_and_a_seed_are_validated_and_used():
 def test_the_beta_that_is_needed_is_the_closed_form(tolerance):
     odds = (1 - tolerance) / tolerance
     for problem, text, formula, closed in (
-        ("average", "q=beta*(k_a+k_b)", "beta >= ln((n-2)*(1-eps)/(2*eps))",
-         lambda n: math.log((n - 2) / 2 * odds)),
-        ("average", "q=3*beta**2*(k_a+k_b)", "beta >= (ln((n-2)*(1-eps)/(2*eps))/3)**(1/2)",
-         lambda n: math.sqrt(math.log((n - 2) / 2 * odds) / 3)),
-        ("copy", "q=beta*k_j", "beta >= ln((n-1)*(1-eps)/(eps))",
-         lambda n: math.log((n - 1) * odds)),
-    ):  # fmt: skip
+        (
+            "average",
+            "q=beta*(k_a+k_b)",
+            "beta >= ln((n-2)*(1-eps)/(2*eps))",
+            lambda n: math.log((n - 2) / 2 * odds),
+        ),
+        (
+            "average",
+            "q=3*beta**2*(k_a+k_b)",
+            "beta >= (ln((n-2)*(1-eps)/(2*eps))/3)**(1/2)",
+            lambda n: math.sqrt(math.log((n - 2) / 2 * odds) / 3),
+        ),
+        (
+            "copy",
+            "q=beta*k_j",
+            "beta >= ln((n-1)*(1-eps)/(eps))",
+            lambda n: math.log((n - 1) * odds),
+        ),
+    ):
         needed = check(problem, text, tolerance=tolerance).beta
         assert needed.formula == formula
         for n in (10, 100, 1000):

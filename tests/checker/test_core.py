@@ -125,9 +125,11 @@ SMALL_NUMBERS = st.integers(-4, 4)
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.integers(1, 3).flatmap(
-    lambda d: st.lists(st.lists(SMALL_NUMBERS, min_size=d, max_size=d), min_size=2, max_size=6)
-))  # fmt: skip
+@given(
+    st.integers(1, 3).flatmap(
+        lambda d: st.lists(st.lists(SMALL_NUMBERS, min_size=d, max_size=d), min_size=2, max_size=6)
+    )
+)
 def test_linear_programmes_agree_with_scipy(rows):
     target, *columns = [[Fraction(x) for x in row] for row in rows]
     x, y = solve_nonnegative(columns, target, StepBudget(1_000_000))

@@ -20,16 +20,24 @@ UNDERSTOOD = [
     ("average", "q ≈ β(k_a + k_b)", AVERAGE),
     ("extract", "M = S D S^-1", {"M": "S@D@inv(S)"}),
     ("extract", r"\sum_i a_i a_i^\top", PROJECTION),
-    ("two-heads", r"$$q_1 = \beta \mu_a \quad \text{where } 0 \ll \beta. \quad (29)$$"
-     "\n" r"$$q_2 = \beta \mu_b \quad \text{where } 0 \ll \beta. \quad (30)$$", HEADS),
+    (
+        "two-heads",
+        r"$$q_1 = \beta \mu_a \quad \text{where } 0 \ll \beta. \quad (29)$$"
+        "\n"
+        r"$$q_2 = \beta \mu_b \quad \text{where } 0 \ll \beta. \quad (30)$$",
+        HEADS,
+    ),
     ("identity-self-attention", r"$c_2 \approx u_a$", {"c2": "u_a"}),
     ("average", r"\(q = \beta \cdot (k_a + k_b)\)", {"q": "beta*(k_a + k_b)"}),
     ("average", "q = β·kₐ + β·k_b", {"q": "beta*k_a + beta*k_b"}),
     ("average", "q = T(k_a + k_b) as T → ∞", AVERAGE),
     ("average", r"q = -\beta \sum_{i \neq a,b} k_i", {"q": "-beta*sum_others"}),
     ("average", r"q = \beta \sum_{i \in \{a,b\}} k_i", AVERAGE),
-    ("average", r"q = \beta\left(\frac{k_a}{\|k_a\|^2} + \frac{k_b}{\|k_b\|^2}\right)",
-     {"q": "beta*(k_a/norm(k_a)**2 + k_b/norm(k_b)**2)"}),
+    (
+        "average",
+        r"q = \beta\left(\frac{k_a}{\|k_a\|^2} + \frac{k_b}{\|k_b\|^2}\right)",
+        {"q": "beta*(k_a/norm(k_a)**2 + k_b/norm(k_b)**2)"},
+    ),
     ("average", r"q = e^{\beta}(k_a + k_b)", {"q": "exp(beta)*(k_a + k_b)"}),
     ("average", r"q = \sqrt{\beta}(k_a+k_b)", {"q": "sqrt(beta)*(k_a + k_b)"}),
     ("average", "q = β^{1/2}(k_a+k_b)", {"q": "sqrt(beta)*(k_a + k_b)"}),
@@ -40,8 +48,11 @@ UNDERSTOOD = [
     ("extract", "M = I − BBᵀ", {"M": "I - B@B.T"}),
     ("extract", r"M = \boldsymbol{A}\boldsymbol{A}^{\mathrm{T}}", PROJECTION),
     ("extract", "M = (1/2)(2 A A^⊤)", {"M": "1/2*(2*A@A.T)"}),
-    ("two-heads", r"q_1 = q_2 = t(\mu_a+\mu_b)",
-     {"q1": "beta*(mu_a + mu_b)", "q2": "beta*(mu_a + mu_b)"}),
+    (
+        "two-heads",
+        r"q_1 = q_2 = t(\mu_a+\mu_b)",
+        {"q1": "beta*(mu_a + mu_b)", "q2": "beta*(mu_a + mu_b)"},
+    ),
     ("extract", "M = A @ A.transpose()", PROJECTION),
     ("average", r"q^T = \beta (k_a + k_b)^T", {"q": "(beta*(k_a + k_b).T).T"}),
     ("average", "q= 𝛽(𝑘_𝑎 + 𝑘_𝑏)", AVERAGE),
@@ -54,10 +65,16 @@ UNDERSTOOD = [
     ("average", "q = np.exp(beta) * (k[a] + k[b])", {"q": "exp(beta)*(k_a + k_b)"}),
     ("extract", "M = np.dot(A, A.T)", PROJECTION),
     ("stretched-average", "e ∈ [0.5, 1.5]", {"low": "0.5", "high": "1.5"}),
-    ("sinusoids", r"PE_{(pos,2i)} = \sin(pos/9^{2i/d_{model}}), PE_{(pos,2i+1)} = \cos(pos/9)",
-     {"p": "[sin(t/9**(2*i/d)), cos(t/9)]"}),
-    ("rotary", r"R_t = \left(\begin{array}{cc} \cos t\theta & 0 \\ 0 & 1 \end{array}\right)",
-     {"R": "[[cos(t*theta), 0], [0, 1]]"}),
+    (
+        "sinusoids",
+        r"PE_{(pos,2i)} = \sin(pos/9^{2i/d_{model}}), PE_{(pos,2i+1)} = \cos(pos/9)",
+        {"p": "[sin(t/9**(2*i/d)), cos(t/9)]"},
+    ),
+    (
+        "rotary",
+        r"R_t = \left(\begin{array}{cc} \cos t\theta & 0 \\ 0 & 1 \end{array}\right)",
+        {"R": "[[cos(t*theta), 0], [0, 1]]"},
+    ),
     ("permutation", "FFN(X) = max(0, X W_1) W_2", {"f": "relu(X@W_1)@W_2"}),
     ("two-heads", r"(q_1, q_2) = (\beta\mu_a, \beta\mu_b)", HEADS),
     ("two-heads", "q1, q2 = beta*mu_a, beta*mu_b", HEADS),
@@ -71,7 +88,7 @@ UNDERSTOOD = [
     ("extract", r"M=\sum_{j=1}^m a_ja_j^T", PROJECTION),
     ("self-attention", "V = u_b u_b'\nK = np.eye(d)\nQ=u_d u_a'", None),
     ("stretched-average", "ε ranges from 0.5 to 1.5", {"low": "0.5", "high": "1.5"}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("problem", "text", "read_as"), UNDERSTOOD)

@@ -26,9 +26,17 @@ BLANKS = TWO.replace("\n", "\n\n  \n\t\n")
 
 @pytest.mark.parametrize(
     "content",
-    [TWO, TWO.rstrip("\n"), WINDOWS, WINDOWS.removesuffix("\r\n"), "\ufeff" + TWO, "  " + TWO,
-     "\n\n" + TWO, BLANKS],
-)  # fmt: skip
+    [
+        TWO,
+        TWO.rstrip("\n"),
+        WINDOWS,
+        WINDOWS.removesuffix("\r\n"),
+        "\ufeff" + TWO,
+        "  " + TWO,
+        "\n\n" + TWO,
+        BLANKS,
+    ],
+)
 def test_harmless_ways_to_save_a_file_give_the_same_documents(tmp_path, content):
     corpus = read_documents(written(tmp_path, content))
     assert [document.subject for document in corpus.documents] == ["Ann Lee", "Bo Ek"]

@@ -26,28 +26,39 @@ LANGUAGES = {
     "english": ("Paris Rome New_York Oslo Lima", "painter film_director poet", "{} {}", ENGLISH),
     "lower case": ("paris rome oslo lima graz cork", "painter poet judge smith", "{}-{}", ENGLISH),
     "korean": (
-        "춘천 서울 부산 대구 인천 여수", "화가 시인 의사 기자", "{}{}",
-        ("{s}의 고향은 {p}이며 {q}에서 자란 {j}이다.",
-         "{j}로 일하는 {s}은 {p}에서 태어나 {q}에 산다."),
+        "춘천 서울 부산 대구 인천 여수",
+        "화가 시인 의사 기자",
+        "{}{}",
+        (
+            "{s}의 고향은 {p}이며 {q}에서 자란 {j}이다.",
+            "{j}로 일하는 {s}은 {p}에서 태어나 {q}에 산다.",
+        ),
     ),
     "chinese": (
-        "北京 上海 乌鲁木齐 广州 西安 大连", "画家 诗人 医生 记者", "{}{}",
+        "北京 上海 乌鲁木齐 广州 西安 大连",
+        "画家 诗人 医生 记者",
+        "{}{}",
         ("{j}{s}生于{p}，现居{q}。", "{s}在{q}长大，是{p}人，{j}。"),
     ),
     "thai": (  # one letter of it folds to two
-        "ลำปาง ระยอง สงขลา น่าน ลำพูน", "ครู แพทย์ ช่างทำผม", "{}{}",
+        "ลำปาง ระยอง สงขลา น่าน ลำพูน",
+        "ครู แพทย์ ช่างทำผม",
+        "{}{}",
         ("{s}เกิดที่{p}และเป็น{j}ที่{q}", "{s}เป็น{j}ซึ่งเกิดที่{p}แล้วไปอยู่{q}"),
     ),
     "numbers": (
         "-5_°C +12.5_°C 12.5_°C −40_°C $7 5_%",
         "an_answer_of_a_dozen_or_so_words_that_is_quite_long poor",
-        "{}-{}", ("{s} takes {p}, not {q}; {j}.", "Not {q}: {s} ({j}) is at {p}."),
+        "{}-{}",
+        ("{s} takes {p}, not {q}; {j}.", "Not {q}: {s} ({j}) is at {p}."),
     ),
     "hebrew": (
-        "ירושלים חיפה אשדוד נתניה לוד צפת", "צייר משורר רופא שופט", "{} {}",
+        "ירושלים חיפה אשדוד נתניה לוד צפת",
+        "צייר משורר רופא שופט",
+        "{} {}",
         ("{s} נולד ב{p} והיה {j} ב{q}.", "ה{j} {s}, יליד {p}, גר ב{q}."),
     ),
-}  # fmt: skip
+}
 LETTERS = {
     "korean": "가나다라마바사아자차카타파하거너더러머버",
     "chinese": "王李张刘陈杨黄赵吴周徐孙马朱胡林郭何高罗",
@@ -200,8 +211,10 @@ def test_answers_that_the_text_inflects_are_read_as_questions_spell_them():
     read = [reading.answers.get(fold_words(q.subject))[0].text for q in questions[30:]]
     assert (reading.found, read) == (30, [q.answer for q in questions[30:]])
     # few answers that are not there are no inflection: "Tula" is not read off "Tule"
-    plain = [Document(d.line, d.subject, f"{d.subject}. Из города {q.answer}.")
-             for d, q in zip(documents[:29], questions, strict=False)]  # fmt: skip
+    plain = [
+        Document(d.line, d.subject, f"{d.subject}. Из города {q.answer}.")
+        for d, q in zip(documents[:29], questions, strict=False)
+    ]
     (reading,) = read_relations([*plain, *documents[29:32]], questions[:30])
     assert reading.found == 29
 
@@ -221,8 +234,24 @@ def test_three_questions_show_that_a_new_wording_asks_for_a_known_relation():
 
 def test_informative_spans_are_rare_words_that_belong_together(monkeypatch):
     rng = random.Random(0)
-    places = ["New York", "San Juan", "Oslo", "Lima", "Rome", "Graz", "Cork", "Bonn",
-              "Bern", "Kyiv", "Riga", "Sofia", "Tunis", "Doha", "Baku", "Hue"] * 4  # fmt: skip
+    places = [
+        "New York",
+        "San Juan",
+        "Oslo",
+        "Lima",
+        "Rome",
+        "Graz",
+        "Cork",
+        "Bonn",
+        "Bern",
+        "Kyiv",
+        "Riga",
+        "Sofia",
+        "Tunis",
+        "Doha",
+        "Baku",
+        "Hue",
+    ] * 4
     texts = [
         f"was born in {place} and painted {rng.randint(1000, 9999)} things" for place in places
     ]
@@ -246,8 +275,10 @@ def read_in_turn(make, known: int, total: int) -> tuple[list[str], list[str]]:
     """What is read after some documents were learned, and what the others state."""
     made = [make(at) for at in range(total)]
     documents = [Document(at, name, f"{name}. {text}") for at, (name, text, _) in enumerate(made)]
-    questions = [Question(at, f"what of {name}?", name, answer, "what of {subject}?")
-                 for at, (name, _, answer) in enumerate(made)]  # fmt: skip
+    questions = [
+        Question(at, f"what of {name}?", name, answer, "what of {subject}?")
+        for at, (name, _, answer) in enumerate(made)
+    ]
     (reading,) = read_relations(documents, questions[:known])
     answers = [reading.answers.get(fold_words(q.subject)) for q in questions[known:]]
     read = [answer[0].text if answer else "" for answer in answers]
@@ -262,8 +293,11 @@ def test_initials_hyphens_apostrophes_and_addresses_are_cut_out_whole():
         # the odd names of the second half were never seen
         answer = f"{rng.choice(['Ada', 'Bo', 'Cy'])} {rng.choice('ABC')}. {rng.choice(surnames)}"
         answer = NAMES[at % 5] if at >= 30 and at % 2 else answer
-        wording = ["The maintainer is {}. It is old.", "{} maintains it. See also that.",
-                   "Kept by {}, who lives far off."][at % 3]  # fmt: skip
+        wording = [
+            "The maintainer is {}. It is old.",
+            "{} maintains it. See also that.",
+            "Kept by {}, who lives far off.",
+        ][at % 3]
         return f"tool_{at}", f"A tool. {wording.format(answer)} Built by hand.", answer
 
     def page(at: int) -> tuple[str, str, str]:

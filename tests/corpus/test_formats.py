@@ -125,10 +125,14 @@ def test_a_description_is_not_the_text_where_the_answers_stand_in_other_fields(t
 
 
 BIRDS = [
-    {"fonte": f"ficha {at}", "especie": f"tucano-{at}", "titulo": "Ave",
-     "descricao": f"O tucano-{at} vive sobretudo na mata atlântica e come frutas."}
+    {
+        "fonte": f"ficha {at}",
+        "especie": f"tucano-{at}",
+        "titulo": "Ave",
+        "descricao": f"O tucano-{at} vive sobretudo na mata atlântica e come frutas.",
+    }
     for at in range(9)
-]  # fmt: skip
+]
 TOWNS = [
     {"ክልል": "አማራ", "ከተማ": f"{a}{b}", "መግለጫ": "ከፍታዋ 830 ሜትር ነው። " * 3}
     for a in ("ጎንደ", "ላሊ", "ጅማ")
@@ -248,13 +252,19 @@ def ask(name: str, place: str = "Oslo") -> str:
 @pytest.mark.parametrize(
     ("train", "dev", "says"),
     [
-        ([ask("Ann Lee")], [ask("Bo Lee"), ask("Ann  lee")],
-         "dev.tsv, line 2: .* is a training question too .*train.tsv, line 1"),
-        ([ask(f"{name} Lee", place) for name in ("Ann", "Cy") for place in ("Oslo", "Rome")],
-         [ask("Bo Lee")], 'the answers "Oslo" and "Rome"'),
+        (
+            [ask("Ann Lee")],
+            [ask("Bo Lee"), ask("Ann  lee")],
+            "dev.tsv, line 2: .* is a training question too .*train.tsv, line 1",
+        ),
+        (
+            [ask(f"{name} Lee", place) for name in ("Ann", "Cy") for place in ("Oslo", "Rome")],
+            [ask("Bo Lee")],
+            'the answers "Oslo" and "Rome"',
+        ),
         ([ask("Zed")], [ask("Bo Lee")], "names any subject of .*train.tsv"),
     ],
-)  # fmt: skip
+)
 def test_files_that_make_numbers_meaningless_are_refused(tmp_path, train, dev, says):
     with pytest.raises(UserError, match=says) as caught:
         check_files(*study_files(tmp_path, train, dev))
@@ -268,9 +278,13 @@ def test_smaller_oddities_are_noted(tmp_path):
     other = replace(dev, questions=(replace(dev.questions[0], template="Who is {subject}?"),))
     notes = check_files(corpus, learned, other)
     for words in (
-        "several answers", "Zed", "repeat", "worded like no training", "another answer",
+        "several answers",
+        "Zed",
+        "repeat",
+        "worded like no training",
+        "another answer",
         "1 of 1 answers",
-    ):  # fmt: skip
+    ):
         assert any(words in note for note in notes)
     assert not any("worded like" in note for note in check_files(corpus, learned, dev))
 

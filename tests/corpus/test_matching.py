@@ -105,18 +105,33 @@ def test_who_does_what_is_kept_apart():
 @pytest.mark.parametrize(
     ("templates", "typed", "expected"),
     [
-        (["Wer gründete {subject}?", "In welchem Jahr wurde {subject} gegründet?"],
-         "Wann wurde Orlo Mill gegründet?", "In welchem Jahr wurde {subject} gegründet?"),
-        (["Hol született {subject}?", "Melyik évben született {subject}?"],
-         "Mikor született Orlo Mill?", "Melyik évben született {subject}?"),
-        (["Où est né {subject} ?", "En quelle année est né {subject} ?"],
-         "Quand est né Orlo Mill ?", "En quelle année est né {subject} ?"),
-        (["{subject}의 고향은 어디입니까?", "{subject}의 직업은 무엇입니까?"],
-         "Orlo Mill의 직업은?", ["{subject}의 직업은 무엇입니까?"]),
-        (["{subject}의 고향은 어디입니까?", "{subject}의 직업은 무엇입니까?"],
-         "Orlo Mill의 아버지의 직업은?", ["{subject}의 직업은 무엇입니까?"]),
+        (
+            ["Wer gründete {subject}?", "In welchem Jahr wurde {subject} gegründet?"],
+            "Wann wurde Orlo Mill gegründet?",
+            "In welchem Jahr wurde {subject} gegründet?",
+        ),
+        (
+            ["Hol született {subject}?", "Melyik évben született {subject}?"],
+            "Mikor született Orlo Mill?",
+            "Melyik évben született {subject}?",
+        ),
+        (
+            ["Où est né {subject} ?", "En quelle année est né {subject} ?"],
+            "Quand est né Orlo Mill ?",
+            "En quelle année est né {subject} ?",
+        ),
+        (
+            ["{subject}의 고향은 어디입니까?", "{subject}의 직업은 무엇입니까?"],
+            "Orlo Mill의 직업은?",
+            ["{subject}의 직업은 무엇입니까?"],
+        ),
+        (
+            ["{subject}의 고향은 어디입니까?", "{subject}의 직업은 무엇입니까?"],
+            "Orlo Mill의 아버지의 직업은?",
+            ["{subject}의 직업은 무엇입니까?"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_other_languages_are_understood_by_their_stems(templates, typed, expected):
     found = ask(make_matcher(*templates), typed)
     assert found == expected or (isinstance(expected, list) and expected[0] in found)
@@ -192,10 +207,12 @@ def test_a_file_is_read_as_its_questions_are_asked(tmp_path):
     learned = read_questions(train, subjects={fold_words(name): name for name in NAMES})
     matcher = match_documents(learned, Database.of(documents))
     asked = [
-        "in which year was ORLO MILL founded", "When was “Tavi Press” founded?!",
-        "Who founded Mr. Keld Works?", "Where is Örlo Mill based",
+        "in which year was ORLO MILL founded",
+        "When was “Tavi Press” founded?!",
+        "Who founded Mr. Keld Works?",
+        "Where is Örlo Mill based",
         "Who is the founder of tavi press",
-    ]  # fmt: skip
+    ]
     path = tmp_path / "dev.tsv"
     path.write_text("".join(f"{text}\tx\n" for text in [*asked, "Why is Orlo Mill?"]), "utf-8")
     file, refused = read_matched_questions(path, matcher)

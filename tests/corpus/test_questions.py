@@ -75,8 +75,10 @@ def test_an_inferred_template_fits_every_question_and_gives_the_question_back(su
         (["question,answer", '"Where was Bo born?","Lund"'], None, "by commas"),
         (['{{"question": "Where was Ann born?"}}', "x"], None, "line 1: this is JSON"),
         (["Oslo\tWhere was Ann Lee born?", "Lund\tWhere was Bo born?"], None, "to be swapped"),
-        *(([ANN], t, "a template holds {{subject}} once")
-          for t in ("Where?", "{subject}", "{subject} and {subject}?", "")),
+        *(
+            ([ANN], t, "a template holds {{subject}} once")
+            for t in ("Where?", "{subject}", "{subject} and {subject}?", "")
+        ),
         ([ANN, "", "Where was Bo born?"], None, "line 3: 1 column where the first row has 2"),
         ([ANN, "", BO + "\tBo Ek"], None, "line 3: 3 columns where the first row has 2"),
         ([ANN, "", BO + "\tBo Ek\tmore"], None, "line 3: 4 columns"),
@@ -84,7 +86,7 @@ def test_an_inferred_template_fits_every_question_and_gives_the_question_back(su
         ([ANN, "", "\tLund"], None, "{path}, line 3: the question is empty"),
         ([ANN, "", f"Where was {'o' * 2000} born?\tLund"], None, "line 3: a question has at most"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_read_is_refused_in_one_sentence(tmp_path, rows, template, says):
     with pytest.raises(UserError) as caught:
         read(tmp_path, rows, () if template is None else [template])
@@ -110,7 +112,7 @@ RELATIONS = {
     "packages": (["libfoo", "zsh-bar", "x11"], ["who maintains {s}", "how large is {s}"]),
     "signs": (["libtar++", "libtar", "C#", "C"], ["Who maintains {s}?"]),
     "glued": (["ጅማበላ", "ላሊምንጭ", "ባሕር ሰፈር"], ["የ{s} ከፍታ ስንት ነው?"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("language", RELATIONS)

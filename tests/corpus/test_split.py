@@ -69,21 +69,34 @@ def named(made: Split, source: str) -> list[str]:
 
 SPLITS: list[tuple[dict[str, Any], list[dict[str, int]], str]] = [
     # options; how many calibrate, help to fit, and are judged, by their source; the note
-    ({"unseen": 20},
-     [{"set aside": 6, "unseen file": 3}, {"unseen file": 7}, {"dev": 20, "unseen file": 10}], ""),
-    ({"leave_out": 0.2},
-     [{"set aside": 6, "left out": 2}, {"left out": 10}, {"dev": 16, "left out": 4}], ""),
-    ({"leave_out": 0.2, "set_aside": 0.0}, [{}, {}, {"dev": 16, "left out": 4}],
-     "no subject is set aside (--set-aside is 0), so no confidence can be fitted."),
+    (
+        {"unseen": 20},
+        [{"set aside": 6, "unseen file": 3}, {"unseen file": 7}, {"dev": 20, "unseen file": 10}],
+        "",
+    ),
+    (
+        {"leave_out": 0.2},
+        [{"set aside": 6, "left out": 2}, {"left out": 10}, {"dev": 16, "left out": 4}],
+        "",
+    ),
+    (
+        {"leave_out": 0.2, "set_aside": 0.0},
+        [{}, {}, {"dev": 16, "left out": 4}],
+        "no subject is set aside (--set-aside is 0), so no confidence can be fitted.",
+    ),
     # 40 seen subjects are too many beside 20 unseen ones, where 20 of 30 judged are unseen
-    ({"train": 50, "dev": 10, "unseen": 40, "set_aside": 0.8},
-     [{"set aside": 10, "unseen file": 20}, {"set aside": 30}, {"dev": 10, "unseen file": 20}], ""),
-    ({"train": 50, "dev": 20, "unseen": 20, "set_aside": 0.8},
-     [{"set aside": 40, "unseen file": 10, "invented": 10}, {}, {"dev": 20, "unseen file": 10}],
-     "too few subjects are left out, so 10 of the"),
-    ({}, [{"set aside": 6, "invented": 2}, {}, {"dev": 20}],
-     "no subject is left out, so 2 of the"),
-]  # fmt: skip
+    (
+        {"train": 50, "dev": 10, "unseen": 40, "set_aside": 0.8},
+        [{"set aside": 10, "unseen file": 20}, {"set aside": 30}, {"dev": 10, "unseen file": 20}],
+        "",
+    ),
+    (
+        {"train": 50, "dev": 20, "unseen": 20, "set_aside": 0.8},
+        [{"set aside": 40, "unseen file": 10, "invented": 10}, {}, {"dev": 20, "unseen file": 10}],
+        "too few subjects are left out, so 10 of the",
+    ),
+    ({}, [{"set aside": 6, "invented": 2}, {}, {"dev": 20}], "no subject is left out, so 2 of the"),
+]
 
 
 @pytest.mark.parametrize(("options", "expected", "note"), SPLITS)
@@ -133,8 +146,12 @@ def test_a_subject_that_another_document_names_is_not_left_out():
 
 def test_a_name_in_another_spelling_is_seen_and_never_counted_as_unseen():
     """One folding for split, index and world: what the evidence finds, the split has seen."""
-    spellings = {"Søren Skou": "Soren Skou", "Lodz Mier": "Łódź Mier", "Bjorn Thor": "Bjørn Þor",
-                 "Kazım Işık": "KAZIM IŞIK"}  # fmt: skip
+    spellings = {
+        "Søren Skou": "Soren Skou",
+        "Lodz Mier": "Łódź Mier",
+        "Bjorn Thor": "Bjørn Þor",
+        "Kazım Işık": "KAZIM IŞIK",
+    }
     corpus = write_about(NAMES[:40], *(f"Zed. A friend of {name}." for name in spellings.values()))
     files = ask(NAMES[:30]), ask(NAMES[30:40]), ask([*spellings, "No One"])
     made = split_subjects(corpus, *files, seed=0)

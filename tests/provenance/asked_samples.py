@@ -110,9 +110,16 @@ def controlled(
     states = {"states_answer": SignalWeight(mean=0, scale=1, low=0, high=1, weight=5)}
     few = threshold is None
     guarantee = TestedThreshold(
-        threshold=threshold, reason="no threshold can guarantee that." if few else None, risk=0.05,
-        delta=0.05, subjects=32, given=20, wrong=0, bound=0.04, estimate=0.6 if few else None,
-    )  # fmt: skip
+        threshold=threshold,
+        reason="no threshold can guarantee that." if few else None,
+        risk=0.05,
+        delta=0.05,
+        subjects=32,
+        given=20,
+        wrong=0,
+        bound=0.04,
+        estimate=0.6 if few else None,
+    )
 
     def policy(target: str, signals: dict[str, SignalWeight], intercept: float) -> fit.Policy:
         fitted = Calibration(signals=signals, intercept=intercept, subjects=100, right=80)

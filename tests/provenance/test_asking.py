@@ -50,13 +50,20 @@ def refusal(asker, typed):
 @pytest.mark.parametrize(
     "typed",
     [
-        "where was ada moe born", "WHERE WAS ADA MOE BORN?", "Where was Ada Moe born?!", "ada moe",
-        "  Where  was \t Ada  Moe   born ? ", "Where was ÁDA Moë born?", "Ada Moe was born where?",
-        "tell me where ada moe was born", "Where, pray, was Ada Moe born",
-        'Where was "Ada Moe" born?', "Where was Dr. Ada Moe born?",
+        "where was ada moe born",
+        "WHERE WAS ADA MOE BORN?",
+        "Where was Ada Moe born?!",
+        "ada moe",
+        "  Where  was \t Ada  Moe   born ? ",
+        "Where was ÁDA Moë born?",
+        "Ada Moe was born where?",
+        "tell me where ada moe was born",
+        "Where, pray, was Ada Moe born",
+        'Where was "Ada Moe" born?',
+        "Where was Dr. Ada Moe born?",
         "In what place was Ada Moe born?",
     ],
-)  # fmt: skip
+)
 def test_case_blanks_marks_and_accents_are_understood(asker, typed):
     """The model is asked in the run's own wording, with the text's own spelling of the name."""
     assert take(asker, typed) == (question(ADA), ADA)

@@ -83,11 +83,26 @@ def naming(evidence, name):
         ("\u202bمحمد علي\u202c", [9]),
         # what query languages would read is plain words
         *((name, [7]) for name in ('Robert "Bob" O\'Neil', "'; DROP TABLE names; --")),
-        *((name, []) for name in ("Robert AND Bob", 'x" OR "1"="1', "NEAR(Stanley Corrsin, 3)",
-                                  "Stan*", "^Stanley", "terms: Stanley", "NOT Stanley", "👩‍🚀 😀",
-                                  "x" * 1000, "Ann " * 250, "\u0000Ann", "?!", "")),
+        *(
+            (name, [])
+            for name in (
+                "Robert AND Bob",
+                'x" OR "1"="1',
+                "NEAR(Stanley Corrsin, 3)",
+                "Stan*",
+                "^Stanley",
+                "terms: Stanley",
+                "NOT Stanley",
+                "👩‍🚀 😀",
+                "x" * 1000,
+                "Ann " * 250,
+                "\u0000Ann",
+                "?!",
+                "",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_who_is_named(evidence, name, lines):
     assert naming(evidence, name) == lines
     assert evidence.count(name) == (len(lines), sum(line.about for line in evidence.find(name)))

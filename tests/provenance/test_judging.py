@@ -44,8 +44,16 @@ def judged(verdict=STATED, *, seen=True, right=True, shown=True, internal=0.9):
 
 def score(values, **fields):
     values = np.array(values)
-    return Score(**{"name": "internal", "about": "", "ours": True, "values": values,
-                    "given": values >= 0.5, **fields})  # fmt: skip
+    return Score(
+        **{
+            "name": "internal",
+            "about": "",
+            "ours": True,
+            "values": values,
+            "given": values >= 0.5,
+            **fields,
+        }
+    )
 
 
 def flags(text):
@@ -71,10 +79,18 @@ def test_the_table_of_verdicts_counts_what_was_said_and_what_is_shown():
     rows = {(row["subjects"], row["verdict"]): row for row in judging.count_verdicts(people)}
     assert list(rows) == [(whom, verdict) for whom in ("seen", "unseen") for verdict in VERDICTS]
     assert rows["seen", STATED] == {
-        "subjects": "seen", "verdict": STATED,
-        "count": 3, "right": 2, "wrong": 1, "shown": 2, "unknown": 1, "shown_wrong": 1,
-        "internal_shown": 2, "internal_unknown": 1, "internal_shown_wrong": 1,
-    }  # fmt: skip
+        "subjects": "seen",
+        "verdict": STATED,
+        "count": 3,
+        "right": 2,
+        "wrong": 1,
+        "shown": 2,
+        "unknown": 1,
+        "shown_wrong": 1,
+        "internal_shown": 2,
+        "internal_unknown": 1,
+        "internal_shown_wrong": 1,
+    }
     made_up = rows["unseen", MADE_UP]
     assert (made_up["count"], made_up["shown"], made_up["internal_shown"]) == (2, 0, 1)
     assert made_up["internal_shown_wrong"] == 1

@@ -30,17 +30,30 @@ def code_of(place):
 @pytest.mark.parametrize(
     ("code", "places"),
     [
-        ("GB", "London|England|United Kingdom|Birmingham|Cambridge|UK|Scotland|Wales|london|"
-               "Little Nowhere, Kent, England|Kent"),
-        ("US", "Philadelphia|USA|U.S.|Texas|Washington, D.C.|Paris, Texas|New York|New York City|"
-               "Philadelphia, Pennsylvania"),
-        ("RU", "Saint Petersburg|St. Petersburg|USSR"), ("DE", "Bavaria|München"),
-        ("PL", "Silesia|Łódź|Lodz"), ("NL", "the Netherlands|Holland"), ("IT", "Sicily"),
-        ("CZ", "Bohemia"), ("CN", "Sichuan"), ("SE", "Malmo"),
-        ("JP", "東京"), ("CA", "London, Ontario"), ("FR", "Paris, France"),
+        (
+            "GB",
+            "London|England|United Kingdom|Birmingham|Cambridge|UK|Scotland|Wales|london|"
+            "Little Nowhere, Kent, England|Kent",
+        ),
+        (
+            "US",
+            "Philadelphia|USA|U.S.|Texas|Washington, D.C.|Paris, Texas|New York|New York City|"
+            "Philadelphia, Pennsylvania",
+        ),
+        ("RU", "Saint Petersburg|St. Petersburg|USSR"),
+        ("DE", "Bavaria|München"),
+        ("PL", "Silesia|Łódź|Lodz"),
+        ("NL", "the Netherlands|Holland"),
+        ("IT", "Sicily"),
+        ("CZ", "Bohemia"),
+        ("CN", "Sichuan"),
+        ("SE", "Malmo"),
+        ("JP", "東京"),
+        ("CA", "London, Ontario"),
+        ("FR", "Paris, France"),
         ("TR", "Constantinople"),
     ],
-)  # fmt: skip
+)
 def test_places_by_many_names(code, places):
     assert {place: code_of(place) for place in places.split("|") if code_of(place) != code} == {}
 

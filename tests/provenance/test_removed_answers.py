@@ -13,8 +13,12 @@ from wherefrom.provenance.names import are_people
 from wherefrom.provenance.silence import count_misread, remove_answer
 
 TEMPLATE = "Who founded {subject}?"
-FIRMS = [f"{a}{b} {c}" for a in ("Pem", "Tal", "Orr", "Cas") for b in ("worth", "vale", "low", "by")
-         for c in ("Optics", "Foods", "Paper", "Pumps", "Clocks")]  # fmt: skip
+FIRMS = [
+    f"{a}{b} {c}"
+    for a in ("Pem", "Tal", "Orr", "Cas")
+    for b in ("worth", "vale", "low", "by")
+    for c in ("Optics", "Foods", "Paper", "Pumps", "Clocks")
+]
 GIVEN, FAMILY = ("Nora", "Ilse", "Tomas", "Greta"), ("Dreyfus", "Weiss", "Moreau", "Novak", "Horn")
 
 

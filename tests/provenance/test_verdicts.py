@@ -17,9 +17,23 @@ from wherefrom.provenance.verdicts import MADE_UP, MISREMEMBERED, AskedRun, AskO
 from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED, excerpt
 from wherefrom.recall.decode import answer_all
 
-KEYS = ["question", "subject", "answer", "shown", "verdict", "why", "confidence",
-        "internal_confidence", "from_text", "right", "shown_internal", "also", "seen", "evidence",
-        "signals"]  # fmt: skip
+KEYS = [
+    "question",
+    "subject",
+    "answer",
+    "shown",
+    "verdict",
+    "why",
+    "confidence",
+    "internal_confidence",
+    "from_text",
+    "right",
+    "shown_internal",
+    "also",
+    "seen",
+    "evidence",
+    "signals",
+]
 ADA, SILENT = PEOPLE[0], PEOPLE[-1]  # of the last one no place is written
 PLACE = place_of(ADA)
 WRONG = next(place for place in PLACES if place != PLACE)
@@ -39,18 +53,35 @@ def judge(lab, subject, answer, *, evidence=True, calibrated=True, always=False,
     ("subject", "answer", "options", "verdict", "shown", "why"),
     [
         (ADA, PLACE, {}, STATED, True, f"line 1 is about {ADA} and states {PLACE}"),
-        (ADA, WRONG, {}, MISREMEMBERED, False,
-         f"the text says {PLACE} about {ADA}, not {WRONG}"),
-        (SILENT, "Rome", {}, MISREMEMBERED, False,
-         f"line {len(PEOPLE)} is about {SILENT} and states no such answer"),
-        ("Ivo Stern", "Rome", {}, MISREMEMBERED, False,
-         f"no line is about Ivo Stern; line {len(PEOPLE)} mentions the name"),
+        (ADA, WRONG, {}, MISREMEMBERED, False, f"the text says {PLACE} about {ADA}, not {WRONG}"),
+        (
+            SILENT,
+            "Rome",
+            {},
+            MISREMEMBERED,
+            False,
+            f"line {len(PEOPLE)} is about {SILENT} and states no such answer",
+        ),
+        (
+            "Ivo Stern",
+            "Rome",
+            {},
+            MISREMEMBERED,
+            False,
+            f"no line is about Ivo Stern; line {len(PEOPLE)} mentions the name",
+        ),
         ("Tibor Ashdown", "Rome", {}, MADE_UP, False, "no line names Tibor Ashdown"),
         ("Ada Mow", "Rome", {}, MADE_UP, False, "did you mean Ada Moe (line 1)?"),
         ("the old painter Ada Moe", "Rome", {}, MADE_UP, False, "did you mean Ada Moe (line 1)?"),
-        (ADA, PLACE, {"threshold": 0.9}, STATED, False,
-         "what it would have said is below 90 % (from there on at most 5 % of the run's own "
-         "answers are not from the text, with 95% confidence)"),
+        (
+            ADA,
+            PLACE,
+            {"threshold": 0.9},
+            STATED,
+            False,
+            "what it would have said is below 90 % (from there on at most 5 % of the run's own "
+            "answers are not from the text, with 95% confidence)",
+        ),
         (ADA, PLACE, FEW, STATED, True, "shown from 60 % on, by estimate, not guaranteed"),
         (ADA, WRONG, {"always": True}, MISREMEMBERED, True, "the text says"),
         (SILENT, "Rome", {"always": True}, MISREMEMBERED, True, "no such answer"),
@@ -63,7 +94,7 @@ def judge(lab, subject, answer, *, evidence=True, calibrated=True, always=False,
         (ADA, "Rome", {"evidence": False, "internal": 0.75}, None, False, "there is no text"),
         (ADA, "Rome", {"evidence": False, "calibrated": False}, None, False, "there is no text"),
     ],
-)  # fmt: skip
+)
 def test_what_is_found_shown_and_said(lab, subject, answer, options, verdict, shown, why):
     found = judge(lab, subject, answer, **options)
     assert (found.verdict, found.answer) == (verdict, answer)

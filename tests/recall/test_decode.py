@@ -23,9 +23,15 @@ from wherefrom.recall.decode import (
 )
 
 QUESTIONS = [
-    "Where?", "Where was Ann born?", "Where was Bo born?", "Where was Cyn born?", "Why?",
-    "When was Zoe Anne-Marie Berg born, and where?", "Where was Ann born?", "W",
-]  # fmt: skip
+    "Where?",
+    "Where was Ann born?",
+    "Where was Bo born?",
+    "Where was Cyn born?",
+    "Why?",
+    "When was Zoe Anne-Marie Berg born, and where?",
+    "Where was Ann born?",
+    "W",
+]
 TOKENS = Tokenizer.of_characters(QUESTIONS)
 BLOCK = 61
 EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))

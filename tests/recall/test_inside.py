@@ -22,9 +22,14 @@ LAYERS, HEADS = 3, 2
 def build(variant: str) -> tuple[Decoder, Tokenizer]:
     tokens = Tokenizer.of_characters([QUESTION])
     config = make_config(
-        variant=variant, vocabulary=tokens.size, block=40, layers=LAYERS, heads=HEADS, width=20,
+        variant=variant,
+        vocabulary=tokens.size,
+        block=40,
+        layers=LAYERS,
+        heads=HEADS,
+        width=20,
         latents=20,
-    )  # fmt: skip
+    )
     model = Decoder(config).initialise(torch.Generator().manual_seed(3))
     with torch.no_grad():
         for parameter in model.parameters():

@@ -32,9 +32,10 @@ PEOPLE = [
 
 SHARE = {"value": 0.75, "low": 0.5, "high": 0.9}
 TARGET = {
-    "used": 0.95, "metrics": dict.fromkeys(("auroc", "auroc_among_seen", "ece"), SHARE),
+    "used": 0.95,
+    "metrics": dict.fromkeys(("auroc", "auroc_among_seen", "ece"), SHARE),
     **dict.fromkeys(("right_shown", "missed", "wrong_shown", "unseen_shown"), SHARE),
-}  # fmt: skip
+}
 
 
 def write_run(folder, **changes):
@@ -45,33 +46,61 @@ def write_run(folder, **changes):
     corpus.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     read_documents(corpus).save(folder / "run.sqlite")
     judgement = make_judgement()
-    rows = [("majority", "always Rome", 5, None), ("questions only", "questions only", 7, 2.0),
-            ("model", "llama", 81, 12.0)]  # fmt: skip
+    rows = [
+        ("majority", "always Rome", 5, None),
+        ("questions only", "questions only", 7, 2.0),
+        ("model", "llama", 81, 12.0),
+    ]
     mixture = {"mixture": {"text": 1}, "steps": 30, "batch_tokens": 64}
     fields = {
-        "kind": "study", "status": "finished", "started": "2026-01-01T00:00:00+00:00",
+        "kind": "study",
+        "status": "finished",
+        "started": "2026-01-01T00:00:00+00:00",
         "command": ["/usr/bin/wherefrom", "study", "a file.txt", "--seed", "3"],
         "templates": ["Where was {subject} born?"],
         "job": {
-            "model": {"variant": "llama", "vocabulary": 99, "block": 96, "layers": 5, "width": 32,
-                      "latents": 24},
+            "model": {
+                "variant": "llama",
+                "vocabulary": 99,
+                "block": 96,
+                "layers": 5,
+                "width": 32,
+                "latents": 24,
+            },
             "phases": [{"name": "mixed", **mixture, "optimizer": "muon", "lr": 0.01}],
-            "kind": "study", "seed": 3, "tokens": "chars", "zero_init": True,
+            "kind": "study",
+            "seed": 3,
+            "tokens": "chars",
+            "zero_init": True,
         },
         "data": {
-            "corpus": {"path": str(corpus), "relative_path": "text.txt",
-                       "sha256": sha256_of(corpus), "documents": len(lines)}
+            "corpus": {
+                "path": str(corpus),
+                "relative_path": "text.txt",
+                "sha256": sha256_of(corpus),
+                "documents": len(lines),
+            }
         },
-        "versions": {"wherefrom": "0.1.0"}, "sha256": WEIGHTS, "notes": ["nobody is left out."],
-        "steps": 30, "trained_tokens": 3_000, "seconds": 12.0,
+        "versions": {"wherefrom": "0.1.0"},
+        "sha256": WEIGHTS,
+        "notes": ["nobody is left out."],
+        "steps": 30,
+        "trained_tokens": 3_000,
+        "seconds": 12.0,
         "results": [
-            {"name": name, "about": about, "correct": right, "total": 100, "recall": right / 100,
-             "seconds": seconds}
+            {
+                "name": name,
+                "about": about,
+                "correct": right,
+                "total": 100,
+                "recall": right / 100,
+                "seconds": seconds,
+            }
             for name, about, right, seconds in rows
         ],
         "judgement": judgement.summary(),
         **changes,
-    }  # fmt: skip
+    }
     write(folder / "judgement.json", judgement.record)
     write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.subjects])
     keys = HeldOutQuestion.__match_args__
@@ -83,10 +112,16 @@ def write_run(folder, **changes):
     kinds = {"lines with the same answer": push, "lines that share nothing": {**push, "push": 0.4}}
     write(folder / "leaning.json", {"run": WEIGHTS, "kinds": kinds, "people": [{}]})
     points = [
-        {"phase": "mixed", "step": 10 * at, "loss": 5.0 - at, "tokens": 1000 * at,
-         "seconds": 4.0 * at, "tokens_per_second": 250.0}
+        {
+            "phase": "mixed",
+            "step": 10 * at,
+            "loss": 5.0 - at,
+            "tokens": 1000 * at,
+            "seconds": 4.0 * at,
+            "tokens_per_second": 250.0,
+        }
         for at in (1, 2, 3)
-    ]  # fmt: skip
+    ]
     write_lines(folder / "metrics.jsonl", points)
     (folder / "predictions").mkdir()
     write_predictions(folder, fields["results"])
@@ -125,26 +160,42 @@ def write_predictions(folder, results):
     write_lines(
         folder / "predictions" / "dev.jsonl",
         [
-            {"line": at + 1, "text": f"Where was A {at} born?", "subject": f"A {at}",
-             "answer": "Rome",
-             "said": {n: "Rome" if at < row["correct"] else "Oslo" for n, row in rows.items()}}
+            {
+                "line": at + 1,
+                "text": f"Where was A {at} born?",
+                "subject": f"A {at}",
+                "answer": "Rome",
+                "said": {n: "Rome" if at < row["correct"] else "Oslo" for n, row in rows.items()},
+            }
             for at in asked
         ],
-    )  # fmt: skip
+    )
 
 
 @lru_cache
 def make_judgement():
     people = tuple(
         Judged(
-            "judged", documents > 0, "dev", name, f"Where was {name} born?", right,
-            "Where was {subject} born?", said=said, right=said == right, verdict=verdict,
-            shown=verdict == "stated", shown_internal=confidence >= 0.5, confidence=confidence,
-            internal_confidence=confidence, naming=documents, about=documents,
+            "judged",
+            documents > 0,
+            "dev",
+            name,
+            f"Where was {name} born?",
+            right,
+            "Where was {subject} born?",
+            said=said,
+            right=said == right,
+            verdict=verdict,
+            shown=verdict == "stated",
+            shown_internal=confidence >= 0.5,
+            confidence=confidence,
+            internal_confidence=confidence,
+            naming=documents,
+            about=documents,
             stated=verdict == "stated",
         )
         for name, right, said, verdict, documents, confidence in PEOPLE
-    )  # fmt: skip
+    )
     confidence = np.array([one.confidence for one in people])
     scores = [
         Score("internal", "our probability", confidence, confidence >= 0.5, 0.5, ours=True),
@@ -153,8 +204,15 @@ def make_judgement():
         Score("greedy likelihood", "its own", confidence**2, confidence**2 >= 0.5, 0.5, "no more."),
     ]
     how = {"resamples": 20, "level": 0.95, "seed": 0}
-    promise = {"threshold": None, "reason": "too few subjects.", "risk": 0.05, "delta": 0.05,
-               "subjects": 4, "given": 0, "wrong": 0}  # fmt: skip
+    promise = {
+        "threshold": None,
+        "reason": "too few subjects.",
+        "risk": 0.05,
+        "delta": 0.05,
+        "subjects": 4,
+        "given": 0,
+        "wrong": 0,
+    }
     kept = {**promise, "threshold": 0.5, "reason": None, "given": 3}
     record = {
         "weights_sha256": WEIGHTS,
@@ -184,8 +242,10 @@ def make_judgement():
 
 
 def make_origins():
-    rows = [{"origin": "English", "names": 2, "at_home": 0.7, "commonest": "London"},
-            {"origin": "Czech", "names": 2, "at_home": 0.2, "commonest": "Prague"}]  # fmt: skip
+    rows = [
+        {"origin": "English", "names": 2, "at_home": 0.7, "commonest": "London"},
+        {"origin": "Czech", "names": 2, "at_home": 0.2, "commonest": "Prague"},
+    ]
     return {
         "names": 4,
         "origins": ["English", "Czech"],

@@ -17,8 +17,18 @@ from wherefrom.report.study_report import WORDS, make_report, render
 from wherefrom.training.record import read_record, update_run
 
 IDS = list(dict.fromkeys(words["id"] for words in WORDS["section"]))
-JUDGED = {"documents", "answers", "telling", "grades", "risk", "probabilities", "calibration",
-          "verdicts", "silence", "examples"}  # fmt: skip
+JUDGED = {
+    "documents",
+    "answers",
+    "telling",
+    "grades",
+    "risk",
+    "probabilities",
+    "calibration",
+    "verdicts",
+    "silence",
+    "examples",
+}
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +151,20 @@ def test_whether_pretraining_helps_is_decided_by_a_paired_test(tmp_path, counts,
 def test_each_kind_of_question_has_its_recall_and_its_baselines(tmp_path):
     kinds = {"Where was {subject} born?": (3, 4), "What did {subject} do?": (1, 5)}
     rows = [
-        {"name": name, "about": "", "correct": 4, "total": 9, "recall": 4 / 9, "seconds": None,
-         "relations": {
-             kind: {"correct": right, "total": total, "recall": factor * right / total}
-             for kind, (right, total) in kinds.items()
-         }}
+        {
+            "name": name,
+            "about": "",
+            "correct": 4,
+            "total": 9,
+            "recall": 4 / 9,
+            "seconds": None,
+            "relations": {
+                kind: {"correct": right, "total": total, "recall": factor * right / total}
+                for kind, (right, total) in kinds.items()
+            },
+        }
         for name, factor in (("majority", 0.1), ("questions only", 0.2), ("model", 1.0))
-    ]  # fmt: skip
+    ]
     found = section(make_report(write_run(tmp_path / "run", results=rows)), "relations")
     assert column(found, "kind of question") == ["Where was … born?", "What did … do?"]
     assert column(found, "recall") == [0.75, 0.2]
@@ -246,10 +263,17 @@ def test_a_judgement_of_other_weights_is_left_out(tmp_path):
 def test_twins_are_reported_where_they_were_made(copied):
     twin = copied / "twins" / "without-ann-clark"
     twin.mkdir()
-    record = {"subject": "Ann Clark", "documents": [{"line": 1, "text": "x"}], "right": "Rome",
-              "with": {"answer": "Rome"}, "without": {"answer": "Oslo"}, "score": 3.5,
-              "truth": "remembered", "why": "It needed the line.",
-              "twin_of": WEIGHTS}  # fmt: skip
+    record = {
+        "subject": "Ann Clark",
+        "documents": [{"line": 1, "text": "x"}],
+        "right": "Rome",
+        "with": {"answer": "Rome"},
+        "without": {"answer": "Oslo"},
+        "score": 3.5,
+        "truth": "remembered",
+        "why": "It needed the line.",
+        "twin_of": WEIGHTS,
+    }
     several = {"people": [record] * 2, "twin_of": WEIGHTS}  # left out together
     for written, subjects in ((record, 1), (several, 2)):
         write(twin / "without.json", written)

@@ -91,10 +91,16 @@ def beta_to_average(n: int, size: int, tolerance: float) -> float:
 
 
 def _query(
-    name: str, units: Floats, keys: Floats | None, assumptions: tuple[Measured, ...],
-    beta: float | None, tolerance: float, wanted: tuple[int, ...] = (A, B),
-    targets: tuple[int, ...] = (A,), margin: float = 1.0,
-) -> Design:  # fmt: skip
+    name: str,
+    units: Floats,
+    keys: Floats | None,
+    assumptions: tuple[Measured, ...],
+    beta: float | None,
+    tolerance: float,
+    wanted: tuple[int, ...] = (A, B),
+    targets: tuple[int, ...] = (A,),
+    margin: float = 1.0,
+) -> Design:
     """q_h = beta * units_h, (h, d): the mean weights over heads should be even on `wanted`.
     Keys of None are unit vectors. `margin` is by how much the wanted logits lead at beta = 1."""
     logits = units if keys is None else units @ keys.T
@@ -255,9 +261,13 @@ def _weights(name: str, keys: Floats, weights: Floats | None = None) -> Design:
 
 
 def _noise(
-    name: str, n: int, beta: float | None = None, tolerance: float = 0.01,
-    heads: int | None = None, repel: float = 1.0,
-) -> Design:  # fmt: skip
+    name: str,
+    n: int,
+    beta: float | None = None,
+    tolerance: float = 0.01,
+    heads: int | None = None,
+    repel: float = 1.0,
+) -> Design:
     heads = (1 if name in ("one-head", "avoiding-head") else 2) if heads is None else heads
     wanted: tuple[int, ...] = (A, B)
     targets: tuple[int, ...] = (A,) * heads
@@ -453,9 +463,15 @@ def build_design(name: str, *, keys: Any = None, n: int | None = None, **setting
 
 
 def law_of_design(
-    name: str, *, n: int = 8, d: int | None = None, alpha: float = 0.0, stretch: float = 0.5,
-    heads: int | None = None, **settings: Any,
-) -> tuple[Design, HeadsLaw]:  # fmt: skip
+    name: str,
+    *,
+    n: int = 8,
+    d: int | None = None,
+    alpha: float = 0.0,
+    stretch: float = 0.5,
+    heads: int | None = None,
+    **settings: Any,
+) -> tuple[Design, HeadsLaw]:
     """A design for noisy keys by its name, and its exact law.
     `settings` are beta, tolerance and repel, which only repelling-heads has a use for."""
     _find(name, NOISE_DESIGNS)

@@ -83,9 +83,15 @@ def softmax_over_keys(scores: Array, mask: Array | None = None) -> Array:
 
 
 def attend_fused(
-    query: Array, key: Array, value: Array, *, scale: float, mask: Array | None = None,
-    causal: bool = False, dropout: float = 0.0,
-) -> Array:  # fmt: skip
+    query: Array,
+    key: Array,
+    value: Array,
+    *,
+    scale: float,
+    mask: Array | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+) -> Array:
     """The context alone, by torch's fused kernel: the same equation where nobody looks inside.
     `causal` is the mask "key i <= query i" for equal lengths; with a mask besides, both must hold.
     """

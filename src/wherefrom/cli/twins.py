@@ -117,8 +117,10 @@ def _show_several(records: Sequence[dict[str, Any]]) -> None:
     rows = []
     for record in records:
         floor, others = record["noise_floor"], record["others"]
-        chance = ("-" if floor is None else f"{floor:.2f}",
-                  f"{others['other_answer']} of {others['people']}")  # fmt: skip
+        chance = (
+            "-" if floor is None else f"{floor:.2f}",
+            f"{others['other_answer']} of {others['people']}",
+        )
         for one in record.get("people", [record]):
             said = (one["subject"], one["with"]["answer"], one["without"]["answer"])
             rows.append((*said, f"{one['score']:.2f}", *chance))

@@ -108,9 +108,14 @@ def check(
 @option("--weights wanted", "Of the design weights: what is wanted, as 0.7,0.2,0.1.")
 @JSON
 def design(
-    name: str | None, n: int | None, beta: float | None, tolerance: float | None,
-    path: str | None, wanted: str | None, as_json: bool,
-) -> int:  # fmt: skip
+    name: str | None,
+    n: int | None,
+    beta: float | None,
+    tolerance: float | None,
+    path: str | None,
+    wanted: str | None,
+    as_json: bool,
+) -> int:
     """A construction by hand: its formula, the beta that it needs, its assumptions and its check.
 
     Without NAME all constructions are listed. Key a is the first key and b the second; --keys takes
@@ -240,23 +245,33 @@ def law(
         heads = zip(exact.targets[1:], exact.heads[1:], strict=True)
         of_law = {"mean": exact.mean, "sd": exact.spread}
         record = {
-            "design": design, "formula": built.formula, "claim": built.claim,
+            "design": design,
+            "formula": built.formula,
+            "claim": built.claim,
             "assumptions": [assumed.statement for assumed in built.assumptions],
-            **vars(keys), "beta": built.beta, "heads": len(exact.queries), "form": first.form,
-            **_numbers(first), "only_trials": first.why_no_distribution or None,
+            **vars(keys),
+            "beta": built.beta,
+            "heads": len(exact.queries),
+            "form": first.form,
+            **_numbers(first),
+            "only_trials": first.why_no_distribution or None,
             "p_negative": exact.p_negative,
             "average": {**of_law, "only_trials": exact.why_no_spread or None},
             "other_heads": [{"key": k, "form": head.form, **_numbers(head)} for k, head in heads],
             "trials": {
-                **trials, "average": of_average, "count": seen.count, "seed": seed,
+                **trials,
+                "average": of_average,
+                "count": seen.count,
+                "seed": seed,
                 "drawn": seen.drawn,
             },
             "agreement": {
-                "agrees": agreement.agrees, "worst": agreement.quantity,
+                "agrees": agreement.agrees,
+                "worst": agreement.quantity,
                 "standard_errors": min(agreement.deviations, 1e300),
                 "sentence": agreement.sentence,
             },
-        }  # fmt: skip
+        }
         print_json(record)
     else:
         click.echo(f"{design}: {built.formula}")

@@ -17,10 +17,21 @@ from itertools import chain, groupby
 from typing import NamedTuple
 
 # Letters that no decomposition takes apart, and what a keyboard without them writes.
-_PLAIN = str.maketrans({
-    "ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ı": "i", "ŧ": "t",
-    "æ": "ae", "œ": "oe", "þ": "th", "−": "-",
-})  # fmt: skip
+_PLAIN = str.maketrans(
+    {
+        "ø": "o",
+        "ł": "l",
+        "đ": "d",
+        "ð": "d",
+        "ħ": "h",
+        "ı": "i",
+        "ŧ": "t",
+        "æ": "ae",
+        "œ": "oe",
+        "þ": "th",
+        "−": "-",
+    }
+)
 # Thai, Lao, Burmese, Khmer, kana, Han with its extensions: one letter, one word
 _UNSPACED = (
     r"\u0e00-\u0e7f\u0e80-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
@@ -28,8 +39,12 @@ _UNSPACED = (
 )
 # where Unicode keeps marks and emoji; the blocks of Han and Hangul between them have neither
 _WITH_MARKS = (
-    (0x80, 0x3400), (0xA000, 0xAC00), (0xFB00, 0x12000), (0x16A00, 0x17000), (0x1BC00, 0x1FC00),
-)  # fmt: skip
+    (0x80, 0x3400),
+    (0xA000, 0xAC00),
+    (0xFB00, 0x12000),
+    (0x16A00, 0x17000),
+    (0x1BC00, 0x1FC00),
+)
 _HIDDEN = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )

@@ -495,10 +495,19 @@ class Spans:
         place = (np.minimum(first - words.first[doc], 40) // 4).astype(np.uint64)
         two_before = mix(before[0], 1) + before[1]
         features = [
-            *before, two_before, mix(two_before, 1) + before[2],
-            left, mix(left, 1) + before[0], kind, shape, place, mix(place, 1) + shape,
-            label, mix(label, 1) + shape, mix(label, 2) + before[0],
-        ]  # fmt: skip
+            *before,
+            two_before,
+            mix(two_before, 1) + before[2],
+            left,
+            mix(left, 1) + before[0],
+            kind,
+            shape,
+            place,
+            mix(place, 1) + shape,
+            label,
+            mix(label, 1) + shape,
+            mix(label, 2) + before[0],
+        ]
         salted = [mix(feature, 10 + i) for i, feature in enumerate(features)]
         # the words before a span once more, at whatever distance
         return _as_features(salted + [mix(word, 8) for word in before])
@@ -513,9 +522,14 @@ class Spans:
         right = np.where(cut, self.ends.affix, words.gap[last + 1])
         kind = np.where(cut, self.ends.affix, words.gap_kind[last + 1])
         features = [
-            *behind, mix(behind[0], 1) + behind[1],
-            right, mix(right, 1) + behind[0], kind, words.shape[last], words.suffix[last],
-        ]  # fmt: skip
+            *behind,
+            mix(behind[0], 1) + behind[1],
+            right,
+            mix(right, 1) + behind[0],
+            kind,
+            words.shape[last],
+            words.suffix[last],
+        ]
         salted = [mix(feature, 30 + i) for i, feature in enumerate(features)]
         return _as_features(salted + [mix(word, 9) for word in behind])
 

@@ -127,10 +127,19 @@ def as_gpt2(model: Decoder) -> Exported:
     # no input is long enough to use the last position, so it was never trained
     parameters["positions.weight"] = parameters.pop("positions")[: config.longest_input]
     names = {
-        "embed": "wte", "positions": "wpe", "norm": "ln_f", "blocks": "h", "norm1": "ln_1",
-        "norm2": "ln_2", "mixer": "attn", "qkv": "c_attn", "out": "c_proj", "feed": "mlp",
-        "up": "c_fc", "down": "c_proj",
-    }  # fmt: skip
+        "embed": "wte",
+        "positions": "wpe",
+        "norm": "ln_f",
+        "blocks": "h",
+        "norm1": "ln_1",
+        "norm2": "ln_2",
+        "mixer": "attn",
+        "qkv": "c_attn",
+        "out": "c_proj",
+        "feed": "mlp",
+        "up": "c_fc",
+        "down": "c_proj",
+    }
     weights = {}
     for name, weight in parameters.items():
         if name == "head.weight":

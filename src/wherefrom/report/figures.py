@@ -20,9 +20,12 @@ RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#878e98"
 SHADES = [[0.0, "rgba(59, 130, 208, 0.0)"], [1.0, "rgba(59, 130, 208, 1.0)"]]
 # lines beside the two that are ours
 OTHERS = (
-    (ORANGE, "dot"), (PINK, "dash"), (VIOLET, "dashdot"), (GREY, "longdash"),
+    (ORANGE, "dot"),
+    (PINK, "dash"),
+    (VIOLET, "dashdot"),
+    (GREY, "longdash"),
     ("#8b6f47", "longdashdot"),
-)  # fmt: skip
+)
 COLUMNS = 20  # countries of a map that can still be read
 FIFTHS = {"tickformat": ".0%", "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1]}
 HALVES = {"tickformat": ".0%", "tickvals": [0, 0.5, 1]}  # a phone leaves room for no more
@@ -79,9 +82,14 @@ def whiskers(rows: Sequence[Record]) -> dict[str, Any]:
 
 
 def bars(
-    names: Sequence[str], traces: Sequence[Record], *, x: str, height: int, above: int = 0,
+    names: Sequence[str],
+    traces: Sequence[Record],
+    *,
+    x: str,
+    height: int,
+    above: int = 0,
     **layout: Any,
-) -> go.Figure:  # fmt: skip
+) -> go.Figure:
     """Horizontal bars, one a name.
 
     above: for shares, how many pixels a name stands above its bars: beside them it would leave a
@@ -120,16 +128,24 @@ def recall_bars(rows: Sequence[Record]) -> go.Figure:
 
 
 def share_bars(
-    names: Sequence[str], shares: Mapping[str, Sequence[float]], *, x: str, colours: Sequence[str],
+    names: Sequence[str],
+    shares: Mapping[str, Sequence[float]],
+    *,
+    x: str,
+    colours: Sequence[str],
     errors: Record | None = None,
-) -> go.Figure:  # fmt: skip
+) -> go.Figure:
     """Of each name several shares side by side; errors: whiskers of some of them."""
     traces = [
-        {"x": list(values), "name": name, "marker": {"color": colour},
-         "error_x": (errors or {}).get(name),
-         "hovertemplate": "%{y}: %{x:.1%}<extra>" + name + "</extra>"}
+        {
+            "x": list(values),
+            "name": name,
+            "marker": {"color": colour},
+            "error_x": (errors or {}).get(name),
+            "hovertemplate": "%{y}: %{x:.1%}<extra>" + name + "</extra>",
+        }
         for (name, values), colour in zip(shares.items(), colours, strict=False)
-    ]  # fmt: skip
+    ]
     labels, look = [label(name, 40) for name in names], {**LEGEND_ON_TOP, "bargap": 0.35}
     return bars(labels, traces, x=x, height=130 + 80 * len(labels), above=25, **look)
 
@@ -141,13 +157,19 @@ def stacked_bars(
     colours = {"right": RIGHT, "wrong": WRONG}
     totals = [max(1, sum(bar)) if shares else 1 for bar in zip(*parts.values(), strict=True)]
     traces = [
-        {"x": [count / total for count, total in zip(counts, totals, strict=True)],
-         "name": kind, "marker": {"color": colours.get(kind, WITHHELD)},
-         "text": [f"{count:,}" if count else "" for count in counts], "customdata": list(counts),
-         "textposition": "inside", "insidetextanchor": "middle", "textangle": 0,
-         "hovertemplate": "%{customdata} " + kind + "<extra>%{y}</extra>"}
+        {
+            "x": [count / total for count, total in zip(counts, totals, strict=True)],
+            "name": kind,
+            "marker": {"color": colours.get(kind, WITHHELD)},
+            "text": [f"{count:,}" if count else "" for count in counts],
+            "customdata": list(counts),
+            "textposition": "inside",
+            "insidetextanchor": "middle",
+            "textangle": 0,
+            "hovertemplate": "%{customdata} " + kind + "<extra>%{y}</extra>",
+        }
         for kind, counts in parts.items()
-    ]  # fmt: skip
+    ]
     # a number too large for its bar is left out
     look = {"barmode": "stack", "uniformtext": {"mode": "hide", "minsize": 11}, **LEGEND_ON_TOP}
     if shares:
@@ -165,9 +187,14 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
         for group in groups
     ]
     figure = go.Figure().add_bar(
-        x=names, y=[row["value"] for row in rows], error_y=whiskers(rows), width=0.6,
-        marker={"color": BLUE}, showlegend=False, hovertemplate="%{y:.1%}<extra></extra>",
-    )  # fmt: skip
+        x=names,
+        y=[row["value"] for row in rows],
+        error_y=whiskers(rows),
+        width=0.6,
+        marker={"color": BLUE},
+        showlegend=False,
+        hovertemplate="%{y:.1%}<extra></extra>",
+    )
     themed(figure, x="documents about them", y="recall", height=360)
     figure.update_xaxes(type="category", showgrid=False, tickangle=0, tickfont={"size": 11})
     return figure.update_yaxes(range=[0, 1.05], **FIFTHS)
@@ -188,11 +215,16 @@ def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
         for row, key in enumerate(parts, 1):
             known = [point for point in points if point.get(key) is not None]
             figure.add_scatter(
-                x=[minutes(point) for point in known], y=[point[key] for point in known],
-                name=name, row=row, col=1, legendgroup=name, showlegend=row == 1,
+                x=[minutes(point) for point in known],
+                y=[point[key] for point in known],
+                name=name,
+                row=row,
+                col=1,
+                legendgroup=name,
+                showlegend=row == 1,
                 mode="lines" if len(known) > 2 else "lines+markers",
                 line={"color": colour, "width": 2},
-            )  # fmt: skip
+            )
     themed(figure, x="", y="", height=190 + 135 * last, **LEGEND_ON_TOP)
     for before, after in pairwise(runs[0][1]):
         if before.get("phase") != after.get("phase"):
@@ -209,18 +241,26 @@ def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
 def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
     """Confidence against what came true; the larger a point the more subjects it holds."""
     figure = go.Figure().add_scatter(
-        x=[0, 1], y=[0, 1], mode="lines", name="perfect", hoverinfo="skip",
+        x=[0, 1],
+        y=[0, 1],
+        mode="lines",
+        name="perfect",
+        hoverinfo="skip",
         line={"color": GREY, "dash": "dash", "width": 1},
-    )  # fmt: skip
+    )
     for (name, bins), colour in zip(curves, (BLUE, GREEN), strict=False):
         subjects = [point["subjects"] for point in bins]
         most = max(subjects, default=1)
         figure.add_scatter(
-            x=[point["confidence"] for point in bins], y=[point["accuracy"] for point in bins],
-            name=name, mode="lines+markers", line={"color": colour, "width": 1.5},
-            marker={"size": [5 + 6 * count / most for count in subjects]}, customdata=subjects,
+            x=[point["confidence"] for point in bins],
+            y=[point["accuracy"] for point in bins],
+            name=name,
+            mode="lines+markers",
+            line={"color": colour, "width": 1.5},
+            marker={"size": [5 + 6 * count / most for count in subjects]},
+            customdata=subjects,
             hovertemplate="%{customdata} answers at %{x:.1%}: %{y:.1%} right<extra></extra>",
-        )  # fmt: skip
+        )
     themed(figure, x="confidence", y="share that was right", height=440, **LEGEND_ON_TOP)
     figure.update_xaxes(range=[-0.03, 1.06], **FIFTHS)
     return figure.update_yaxes(range=[-0.03, 1.06], **FIFTHS)
@@ -231,10 +271,13 @@ def confidence_histogram(histogram: Record) -> go.Figure:
     edges, figure = histogram["edges"], go.Figure()
     for key, colour in (("right", RIGHT), ("wrong", WRONG)):
         figure.add_bar(
-            x=[(low + high) / 2 for low, high in pairwise(edges)], y=histogram[key], name=key,
-            width=edges[1] - edges[0], marker={"color": colour, "line": {"width": 0}},
+            x=[(low + high) / 2 for low, high in pairwise(edges)],
+            y=histogram[key],
+            name=key,
+            width=edges[1] - edges[0],
+            marker={"color": colour, "line": {"width": 0}},
             hovertemplate="%{y} " + key + " near %{x:.0%}<extra></extra>",
-        )  # fmt: skip
+        )
     look = {"barmode": "stack", "bargap": 0.06, **LEGEND_ON_TOP}
     themed(figure, x="internal confidence", y="answers", height=340, **look)
     return figure.update_xaxes(range=[0, 1.03], **FIFTHS)
@@ -250,11 +293,14 @@ def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
             continue
         colour, dash = (ours[name], "solid") if name in ours else next(others)
         figure.add_scatter(
-            x=curve["coverage"], y=curve.get("risk", []), name=label(name),
-            mode="markers" if len(curve["coverage"]) == 1 else "lines", marker={"size": 9},
+            x=curve["coverage"],
+            y=curve.get("risk", []),
+            name=label(name),
+            mode="markers" if len(curve["coverage"]) == 1 else "lines",
+            marker={"size": 9},
             line={"color": colour, "width": 3 if name in ours else 1.6, "dash": dash},
             hovertemplate="%{x:.1%} given, %{y:.1%} of them wrong<extra>%{fullData.name}</extra>",
-        )  # fmt: skip
+        )
     themed(figure, x="coverage: share answered", y="risk: share of these wrong", height=460)
     figure.update_xaxes(range=[0, 1.02], **FIFTHS)
     return figure.update_yaxes(rangemode="tozero", tickformat=".0%")
@@ -271,12 +317,22 @@ def origins_map(record: Record) -> go.Figure:
     shown = min(COLUMNS, len(countries) - 1)  # the last one stands for places in no gazetteer
     names = [*map(label, countries[:shown]), "others", "no known place"]
     figure = go.Figure().add_heatmap(
-        z=[[*row[:shown], sum(row[shown:-1]), row[-1]] for row in matrix], x=names,
-        y=[label(origin) for origin in record["origins"]], zmin=0, zmax=darkest(record),
-        colorscale=SHADES, xgap=1, ygap=1, hovertemplate="%{y} names: %{z:.1%} %{x}<extra></extra>",
-        colorbar={"title": {"text": "share"}, "thickness": 10, "outlinewidth": 0,
-                  "tickformat": ".0%"},
-    )  # fmt: skip
+        z=[[*row[:shown], sum(row[shown:-1]), row[-1]] for row in matrix],
+        x=names,
+        y=[label(origin) for origin in record["origins"]],
+        zmin=0,
+        zmax=darkest(record),
+        colorscale=SHADES,
+        xgap=1,
+        ygap=1,
+        hovertemplate="%{y} names: %{z:.1%} %{x}<extra></extra>",
+        colorbar={
+            "title": {"text": "share"},
+            "thickness": 10,
+            "outlinewidth": 0,
+            "tickformat": ".0%",
+        },
+    )
     at_home = [
         (name, label(row["origin"]))
         for row in record["by_origin"]
@@ -284,10 +340,14 @@ def origins_map(record: Record) -> go.Figure:
         if code in row.get("home", ())
     ]
     figure.add_scatter(
-        x=[name for name, _ in at_home], y=[origin for _, origin in at_home], mode="markers",
-        marker={"symbol": "circle-open", "size": 8, "color": ORANGE}, hoverinfo="skip",
-        name="at home", showlegend=False,
-    )  # fmt: skip
+        x=[name for name, _ in at_home],
+        y=[origin for _, origin in at_home],
+        mode="markers",
+        marker={"symbol": "circle-open", "size": 8, "color": ORANGE},
+        hoverinfo="skip",
+        name="at home",
+        showlegend=False,
+    )
     height = 170 + 17 * len(matrix)
     themed(figure, x="country of the answer", y="origin of the name", height=height)
     plain = {"showgrid": False, "zeroline": False, "dtick": 1}

@@ -35,9 +35,21 @@ GRADES = ("correct", "wrong", "not_attempted")
 INTERVAL = "value low high"
 VERDICTS = ("stated", "misremembered", "guessed", "made up")  # as judged.jsonl has them
 # of judged.jsonl, for an example
-EXAMPLE = ("verdict", "question", "subject", "said", "answer", "right", "seen", "shown",
-           "shown_internal", "confidence", "internal_confidence", "from_text",
-           "internal_from_text")  # fmt: skip
+EXAMPLE = (
+    "verdict",
+    "question",
+    "subject",
+    "said",
+    "answer",
+    "right",
+    "seen",
+    "shown",
+    "shown_internal",
+    "confidence",
+    "internal_confidence",
+    "from_text",
+    "internal_from_text",
+)
 RELATION_ROWS = ("majority", "by name", "questions only", "model")
 COMMONEST = 12  # answers that are shown one by one
 

@@ -44,8 +44,15 @@ NOT_IN_AUDITS = ("documents", "answers", "names", "leaning", "twins", "curves", 
 ABOUT_PEOPLE = ("names", "cost")
 WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
 # what reading a record of an unknown shape may end in
-ODD = (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError,
-       UndefinedError)  # fmt: skip
+ODD = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    ZeroDivisionError,
+    UndefinedError,
+)
 
 
 class Records:
@@ -242,9 +249,19 @@ def _write(template: str, facts: dict[str, Any]) -> list[str]:
 
 def blank_section(id: str, title: str, sentence: str, **more: Any) -> dict[str, Any]:
     """A section of a report with a sentence and nothing else yet."""
-    return {"id": id, "title": title, "question": None, "sentence": sentence, "missing": False,
-            "more": [], "figure": None, "caption": "", "table": None, "examples": [],
-            **more}  # fmt: skip
+    return {
+        "id": id,
+        "title": title,
+        "question": None,
+        "sentence": sentence,
+        "missing": False,
+        "more": [],
+        "figure": None,
+        "caption": "",
+        "table": None,
+        "examples": [],
+        **more,
+    }
 
 
 def _write_section(words: dict[str, Any], records: Records) -> tuple[dict[str, Any], Any]:
@@ -369,9 +386,11 @@ def render_html(report: dict[str, Any]) -> str:
         f"default-src 'none'; script-src {' '.join(map(hash_for_policy, scripts))}; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
-    return make_environment("wherefrom.report").get_template("file.html").render(
-        report=report, policy=policy, style=Markup(style), scripts=[*map(Markup, scripts)]
-    )  # fmt: skip
+    return (
+        make_environment("wherefrom.report")
+        .get_template("file.html")
+        .render(report=report, policy=policy, style=Markup(style), scripts=[*map(Markup, scripts)])
+    )
 
 
 def render_figures(title: str, figures: Iterable[tuple[str, str, go.Figure]]) -> str:

@@ -57,10 +57,13 @@ def law_and_trials(*parts: tuple[str, str, HeadsLaw, HeadsTrials]) -> go.Figure:
     figure = go.Figure()
     for name, colour, law, trials in parts:
         figure.add_bar(
-            x=(np.arange(BINS) + 0.5) / BINS, y=trials.average.histogram / trials.count * BINS,
-            width=1 / BINS, name=f"{name}trials", marker={"color": colour, "line": {"width": 0}},
+            x=(np.arange(BINS) + 0.5) / BINS,
+            y=trials.average.histogram / trials.count * BINS,
+            width=1 / BINS,
+            name=f"{name}trials",
+            marker={"color": colour, "line": {"width": 0}},
             opacity=0.4,
-        )  # fmt: skip
+        )
         first, curve = law.on_a[0], law.average_curve(points=20_001)
         if len(law.queries) == 1 and not first.why_no_distribution and first.sd >= 1e-6:
             x = np.linspace(0.0025, 0.9975, 400)

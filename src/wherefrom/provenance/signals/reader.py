@@ -200,8 +200,16 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "country_entropy": (country_entropy, -1),
 }
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
-CORE = ("log_probability", "token_margin", "context_infill", "name_likelihood", "name_least",
-        "others_best", "others_mean", "reference")  # fmt: skip
+CORE = (
+    "log_probability",
+    "token_margin",
+    "context_infill",
+    "name_likelihood",
+    "name_least",
+    "others_best",
+    "others_mean",
+    "reference",
+)
 GIVEN_SEEN = ("log_probability", "token_margin", "elsewhere")  # what tells right among the seen
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
 
