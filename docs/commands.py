@@ -27,7 +27,7 @@ here.
 
 - Results go to stdout, messages and progress to stderr. `--json` prints the result as JSON.
 - Exit codes: 0 for success, 2 for a mistake of the user's (one sentence says which), 1 for a
-  failure of ours, 130 after Ctrl-C. `check` has its own: 0 proved or holds, 1 refuted, 3
+  bug in Wherefrom, 130 after Ctrl-C. `check` has its own: 0 proved or holds, 1 refuted, 3
   inconclusive.
 - `--quiet` leaves stderr to mistakes. Bars and colours appear on a terminal only; `NO_COLOR=1`
   switches colours off.

@@ -214,7 +214,7 @@ def test_a_failure_of_ours_shows_its_trace_and_exits_1(command, monkeypatch):
     ended = command("recipes")
     assert ended.code == 1
     assert "broken inside" in ended.err
-    assert "failure of ours" in ended.err
+    assert "bug in Wherefrom" in ended.err
 
 
 def test_evaluate_counts_says_all_as_json_and_writes_predictions_in_order(

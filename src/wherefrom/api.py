@@ -155,7 +155,7 @@ class Wherefrom:
         return Record("trace", checked(Tracer(self.run).trace)(question, **options))
 
     def _require_own_model(self) -> Run:
-        """The run, or a UserError if it is an audit and holds no model of ours."""
+        """The run, or a UserError if it is an audit, which holds no model."""
         from wherefrom.training.run_folder import AUDIT, load_run
 
         is_audit = self.run.record.kind == AUDIT

@@ -390,7 +390,7 @@ def count_right(
     answers = {record["question"]: record["answer"] for record in read_answers(folder)}
     graders = {
         "model": ("case, accents, articles and punctuation aside", is_match),
-        "exact": ("the very letters", lambda answer, right: answer in accepted(right)),
+        "exact": ("the same letters", lambda answer, right: answer in accepted(right)),
     }
     rows: list[dict[str, Any]] = []
     for name, (about, grade) in graders.items():

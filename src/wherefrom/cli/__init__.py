@@ -125,7 +125,7 @@ def set_what_torch_reads() -> None:
 
 
 def main() -> None:
-    """Run the command line: exit 0 for success, 2 for a user's mistake, 1 for a failure of ours."""
+    """Run the command line: exit 0 for success, 2 for a mistake of the user, 1 for a bug."""
     set_what_torch_reads()
     signal.signal(signal.SIGTERM, _end)
     if not is_verbose():
@@ -181,7 +181,7 @@ def _explain(error: BaseException) -> int:
         sentence += f'{extra}".'
     else:
         traceback.print_exception(error)
-        echo_err("wherefrom: the above is a failure of ours, not of yours; please report it.")
+        echo_err("wherefrom: this is a bug in Wherefrom; please report it with the lines above.")
         return 1
     echo_err(f"wherefrom: {sentence}")
     return error.exit_code if isinstance(error, click.ClickException) else 2

@@ -29,7 +29,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json",
 
 
 class HuggingFaceModel(LanguageModel):
-    """A causal model with its tokenizer; `mask` is there if it is an exported run of ours."""
+    """A causal model with its tokenizer; `mask` is there if it is an exported run."""
 
     def __init__(self, path: Path, *, to_train: bool = False) -> None:
         self.model, self.tokens = load_foreign(path, to_train=to_train)

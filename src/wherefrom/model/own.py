@@ -17,7 +17,7 @@ ROWS = 256  # prompts or beginnings of answers that go through the model togethe
 
 
 class OwnModel(LanguageModel):
-    """A decoder of ours with its tokenizer."""
+    """Our decoder with its tokenizer."""
 
     def __init__(
         self, decoder: Decoder, tokens: Tokenizer, *, name: str = "", sha256: str = ""

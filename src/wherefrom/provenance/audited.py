@@ -30,7 +30,7 @@ Record = dict[str, Any]
 
 
 def open_model(source: str | Path) -> LanguageModel:
-    """A run of ours, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
+    """A run, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
     if is_run(source):
         run = load_run(source)
         sha256 = run.record.sha256
@@ -139,7 +139,7 @@ class AuditConfidence(Confidence):
 
 
 def open_run(folder: Run | str | Path) -> Run:
-    """A run of ours, loaded, or an audit, whose model is loaded once it is needed."""
+    """A run, loaded, or an audit, whose model is loaded once it is needed."""
     if isinstance(folder, Run):
         return folder
     if not isinstance(folder, str | Path):

@@ -417,7 +417,7 @@ def _compare_with_best(
 ) -> list[dict[str, Any]]:
     """The internal score minus the best rival by each measure, on the same resamples.
 
-    The best is chosen after the fact on these very subjects, which favours the rival.
+    The best is chosen after the fact on the same subjects, which favours the rival.
     """
     answers = {score.name: Answers(score.values, correct, seen) for score in scores}
     internal = next(score.name for score in scores if score.ours)

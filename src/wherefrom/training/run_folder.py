@@ -274,7 +274,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
     if record.kind == AUDIT:
         raise UserError(
             f"{folder} is the audit of a model that others trained: ask, judge, report and serve "
-            "work on it, and nothing that needs a model of ours."
+            "work on it, and nothing that needs a model trained by Wherefrom."
         )
     if record.status != "finished":
         raise UserError(

@@ -74,7 +74,7 @@ class Person:
     documents: int = 0
     lines: tuple[int, ...] = ()  # of this person's documents, counted from 1
     stated: tuple[str, ...] = ()  # relations that some document of theirs states
-    namesake: bool = False  # another person has the very same name: a question has two answers
+    namesake: bool = False  # another person has the same name: a question has two answers
     near_namesake: bool = False  # another person has nearly the same name
     birthplace_in_documents: bool = False  # some document of theirs states it
     # what biographies use besides
