@@ -92,8 +92,9 @@ def test_a_question_is_asked_by_keyboard(visit, somebody):
     page.keyboard.press("Enter")
     page.wait_for_selector("#shown")
     assert page.inner_text(".evidence mark.name >> nth=0") == somebody
+    page.wait_for_selector(f"#history >> text={somebody}")  # written before the page is left
     page.goto("/ask?run=small")
-    page.wait_for_selector(f"aside .history >> text={somebody}")
+    page.wait_for_selector(f"#history >> text={somebody}")
 
 
 def test_many_are_asked_and_downloaded(visit, somebody, tmp_path):
