@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+import mpmath
 import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.checker.asymptotics import Piece, asymptotics, sign_on
 from wherefrom.checker.field import ONE, Field, NotExactError, Number, Poly, by_power
-from wherefrom.checker.spaces import Digits, Matrix, number_at
+from wherefrom.checker.spaces import Matrix
 
 Must = Literal["grows", "vanishes", "zero", "not above", "nonzero", "positive", "nonnegative"]
 LIMIT_DIGITS = 200  # of the limit of an exact number
@@ -121,12 +122,12 @@ def limit_value(x: Number, n: int) -> float:
     (piece,) = asymptotics(x)
     if piece.sign == 0 or piece.order < 0:
         return 0.0
-    digits = Digits(x.field.budget, LIMIT_DIGITS)
-    top, bottom = (
-        number_at(digits, _leading_coefficient(x.field, part, n), n, 1)
-        for part in (x.top, x.bottom)
-    )
-    return float(top / bottom)
+    with mpmath.workdps(LIMIT_DIGITS):
+        top, bottom = (
+            _leading_coefficient(x.field, part, n).value(mpmath.mp, n=n)
+            for part in (x.top, x.bottom)
+        )
+        return float(top / bottom)
 
 
 def _leading_coefficient(field: Field, poly: Poly, n: int) -> Number:

@@ -16,7 +16,7 @@ from wherefrom.checker.grammar import Node
 from wherefrom.checker.linear import solve_nonnegative
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import BetaNeeded, CheckResult
-from wherefrom.checker.spaces import Digits, Exact, Matrix, evaluate, number_at
+from wherefrom.checker.spaces import Digits, Exact, Matrix, evaluate
 from wherefrom.errors import UserError
 
 ROUND_BETAS = (10.0, 100.0, 1.0, 1e4, 1e6, 1e9, 1e15, 1e30, 1e60, 1e100)
@@ -162,7 +162,7 @@ class Query:
 
     def weights_at(self, beta: float) -> Matrix:
         digits = Digits(self.field.budget, 60 + int(10 * abs(math.log10(beta))))
-        leads = [number_at(digits, lead, 1, beta) for lead in self.leads]
+        leads = [digits.value(lead, 1, beta) for lead in self.leads]
         top = max(-min(leads), digits.context.mpf(0))
         gaps = [
             float(max(x, digits.context.mpf(-1e300))) for x in (-top, *(-y - top for y in leads))

@@ -34,7 +34,6 @@ from wherefrom.checker.spaces import (
     NoValueError,
     Values,
     evaluate,
-    number_at,
     shown,
 )
 
@@ -363,7 +362,7 @@ class EqualWords:
         for beta in ROUND_BETAS:
             digits = Digits(self.budget, 60 + int(10 * abs(math.log10(beta))))
             try:
-                own, later = (float(number_at(digits, lead, n, x)) for x in (beta, 1000 * beta))
+                own, later = (float(digits.value(lead, n, x)) for x in (beta, 1000 * beta))
             except (TooLargeError, OverflowError):
                 continue
             error = _misplaced(own, n)
