@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb, lcm
+from typing import Literal
 
 import mpmath
 
@@ -29,6 +30,22 @@ LARGEST_N = 10**40  # beyond it the sign of a polynomial is called unknown
 MAX_PIECES = 2000
 MAX_LOGARITHM_PIECES = 24  # no cutting finds where a logarithm of n crosses a polynomial
 ENCLOSURE_BITS = 200
+
+
+Must = Literal["grows", "vanishes", "zero", "not above", "nonzero", "positive", "nonnegative"]
+
+
+def follows(must: Must, order: Power, sign: int) -> bool:
+    """Is a number with this leading power of beta and sign what it must be, once beta is large?"""
+    return {
+        "grows": order > 0 and sign > 0,
+        "vanishes": sign == 0 or order < 0,
+        "zero": sign == 0,
+        "not above": sign <= 0 or order < 0,
+        "nonzero": sign != 0,
+        "positive": sign > 0,
+        "nonnegative": sign >= 0,
+    }[must]
 
 
 @dataclass(frozen=True)
