@@ -14,6 +14,7 @@ import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.checker.asymptotics import Must
+from wherefrom.checker.betas import FAR_BETAS, showing_beta
 from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import (
     Claim,
@@ -25,7 +26,7 @@ from wherefrom.checker.goals import (
     limit_weights,
 )
 from wherefrom.checker.grammar import Node
-from wherefrom.checker.noise import outnumbered_at
+from wherefrom.checker.problems.queries import outnumbered_at
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import CheckResult
 from wherefrom.checker.spaces import (
@@ -44,9 +45,7 @@ ROUNDING = 1e-9  # relative to the largest number on the way
 FIXED = {"M": "the mask M", "P": "the position table P", "mask": "the mask"}  # know of positions
 LAYER_DRAWS = 8  # for each size
 LEARNED = ("A", "B", "R", "b_1", "b_2")
-FAR_BETAS = (10**8, 10**30, 10**100)  # where a limit is read off without algebra
 TRIED_N = (2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50, 100, 1000, 10**6)
-ROUND_BETAS = (10.0, 100.0, 1.0, 1e4, 1e6, 1e9, 1e15, 1e30, 1e60, 1e100)
 MAX_WORDS = 4  # of the sentences that are tried one by one
 
 
@@ -343,32 +342,29 @@ class EqualWords:
     def refuted_words(self, words: Sequence[int]) -> CheckResult:
         """A sentence that is missed, at the first round beta that shows it."""
         nothing = _learned(len(words), MAX_WORDS, None)
-        for beta in ROUND_BETAS:
-            try:
-                errors = [self.error_of(words, nothing, x) for x in (beta, 1000 * beta)]
-            except (TooLargeError, NoValueError):
-                continue
-            if min(errors) > self.eps * (1 + 1e-9):
-                return self.refuted_sentence(words, beta, errors[0], "")
+        found = showing_beta(lambda beta: self.error_of(words, nothing, beta), self.eps)
+        if found is not None:
+            return self.refuted_sentence(words, *found, "")
         because = f"the words {list(words)} are missed, but no beta that was tried shows it."
         return self.draft.inconclusive(because)
 
     def refuted_lead(self, lead: Number, n: int) -> CheckResult:
         because = f"at n = {n} equal words are ahead by {lead}, which is not enough"
-        for beta in ROUND_BETAS:
+
+        def error_at(beta: float) -> float:
             digits = Digits(self.budget, 60 + int(10 * abs(math.log10(beta))))
-            try:
-                own, later = (float(digits.value(lead, n, x)) for x in (beta, 1000 * beta))
-            except (TooLargeError, OverflowError):
-                continue
-            error = _misplaced(own, n)
-            if min(error, _misplaced(later, n)) > self.eps * (1 + 1e-9):
-                sentence = (
-                    f"with beta = {beta:g} and n = {n} words that are all different, {error:.4g} "
-                    f"of the weight of word 1 lies on the others; {self.eps:g} is allowed."
-                )
-                return self.draft.refuted(because + ".", sentence, {"n": n}, {"beta": beta})
-        return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+            ahead = digits.value(lead, n, beta)
+            return _misplaced(float(max(min(ahead, 1e300), -1e300)), n)
+
+        found = showing_beta(error_at, self.eps)
+        if found is None:
+            return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+        beta, error = found
+        sentence = (
+            f"with beta = {beta:g} and n = {n} words that are all different, {error:.4g} "
+            f"of the weight of word 1 lies on the others; {self.eps:g} is allowed."
+        )
+        return self.draft.refuted(because + ".", sentence, {"n": n}, {"beta": beta})
 
     def refuted_as_local(self) -> CheckResult:
         """Both sentences, computed with drawn matrices."""
