@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from wherefrom.corpus.split import CALIBRATION, FITTING, HeldOutQuestion
@@ -19,7 +20,7 @@ from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
 from wherefrom.provenance.signals import learned as learned_signals
 from wherefrom.provenance.signals.learned import LearnedSignals
-from wherefrom.provenance.signals.prompted import AskState, is_match, read_blocks
+from wherefrom.provenance.signals.prompted import ASKED, AskState, is_match, read_blocks
 from wherefrom.provenance.signals.reader import Rivals, SignalReader, SignalTable
 from wherefrom.storage import read_json, read_json_lines
 from wherefrom.training.record import AuditJobRecord, BaseJobRecord, check_file, read_record
@@ -93,6 +94,28 @@ class BaseRun(AuditRun):
     def audited(self) -> HuggingFaceModel:
         """The trained model."""
         return _open_trained(self.folder.resolve(), self.record.sha256)
+
+    def answer_questions(self, questions: Sequence[str]) -> list[str]:
+        """The greedy answer to each question."""
+        return [reply.text for reply in self.audited.answer(self._prompts(questions))]
+
+    def score_answers(self, questions: Sequence[str], answers: Sequence[str]) -> list[float]:
+        """log p of each answer to its question, with the token that ends it."""
+        model, prompt = self.audited, self.base_job.prompt
+        completions = [model.continuation(prompt, answer) for answer in answers]
+        scores = model.score(self._prompts(questions), completions)
+        return [float(each.own.sum()) if each is not None else -np.inf for each in scores]
+
+    def _prompts(self, questions: Sequence[str]) -> list[list[int]]:
+        model, prompt = self.audited, self.base_job.prompt
+        prompts = [model.prompt(prompt.replace(ASKED, question)) for question in questions]
+        for question, ids in zip(questions, prompts, strict=True):
+            if len(ids) >= model.longest:
+                raise UserError(
+                    f'the question "{question[:40]}..." has {len(ids)} tokens and this model '
+                    f"reads {model.longest}; ask a shorter one."
+                )
+        return prompts
 
     def summary(self) -> list[tuple[str, str]]:
         return [
