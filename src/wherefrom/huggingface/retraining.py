@@ -90,10 +90,10 @@ def open_untrained(job: BaseJobRecord) -> HuggingFaceModel:
     return opened
 
 
-def open_traceable(folder: str | Path) -> Run:
+def open_traceable(source: Run | str | Path) -> Run:
     """A run of ours or the study of a model of others; a UserError for an audit."""
-    run = open_run(folder)
-    return run if isinstance(run, BaseRun) or run.model is not None else load_run(folder)
+    run = open_run(source)
+    return run if isinstance(run, BaseRun) or run.model is not None else load_run(run.folder)
 
 
 def open_learned_base(run: Run, count: Count = no_count) -> LearnedRun:

@@ -28,7 +28,7 @@ from wherefrom.provenance.attribution.trace import BYTES, GradientIndex, Tracer,
 from wherefrom.provenance.audited import BaseRun, open_trained
 from wherefrom.provenance.signals.prompted import ASKED
 from wherefrom.training.record import check_file
-from wherefrom.training.run_folder import SNAPSHOT_FOLDER
+from wherefrom.training.run_folder import SNAPSHOT_FOLDER, Run
 
 TOKENS = 1_024  # of the rows whose gradients are taken at once
 ADAPTERS = ("lora_A", "lora_B")
@@ -184,10 +184,13 @@ def open_at_snapshot(
 
 
 def open_tracer(
-    folder: str | Path, *, say: Callable[[str], None] = lambda _: None, count: Count = no_count
+    source: Run | str | Path,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+    count: Count = no_count,
 ) -> Tracer:
     """A run of ours, or the study of a model of others, opened for traces."""
-    run = open_traceable(folder)
+    run = open_traceable(source)
     if isinstance(run, BaseRun):
         return BaseTracer(run, say=say, count=count)
     return Tracer(run, say=say, count=count)

@@ -49,9 +49,7 @@ class HuggingFaceModel(LanguageModel):
         config = self.model.config.get_text_config()
         self.name, self.sha256, self.chat = str(path), hash_weights(path), chat
         if adapter is not None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of the libraries about each other
-                self.model = load_adapter(self.model, adapter).merge_and_unload()
+            self.model = load_adapter(self.model, adapter, merge=True)
             self.name, self.sha256 = str(adapter), hash_adapted(self.sha256, adapter)
         self.longest = int(getattr(config, "max_position_embeddings", 0) or 2048)
         self.layers, self.device = int(config.num_hidden_layers), self.model.device
@@ -180,12 +178,15 @@ def hash_adapted(base_sha256: str, adapter: Path) -> str:
     return str(digest_of([base_sha256, sha256_of(adapter / ADAPTER_WEIGHTS)]))
 
 
-def load_adapter(model: Any, folder: Path, *, to_train: bool = False) -> Any:
-    """A model with the adapter of PEFT in a folder."""
+def load_adapter(model: Any, folder: Path, *, to_train: bool = False, merge: bool = False) -> Any:
+    """A model with the adapter of PEFT in a folder; merge: as one model without adapters."""
     import peft
 
     try:  # whatever a broken file makes the library raise
-        return peft.PeftModel.from_pretrained(model, folder, is_trainable=to_train).eval()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the libraries about each other
+            adapted = peft.PeftModel.from_pretrained(model, folder, is_trainable=to_train).eval()
+            return adapted.merge_and_unload() if merge else adapted
     except Exception as problem:
         line = next((x.strip() for x in str(problem).split("\n") if x.strip()), "it is broken")
         raise UserError(f"{folder} cannot be loaded: {line.rstrip('.')[:200]}.") from None

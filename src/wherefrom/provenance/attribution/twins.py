@@ -89,7 +89,7 @@ def draw_halves(learned: LearnedRun) -> tuple[list[list[HeldOutQuestion]], list[
             f"two halves need at least two judged people whose documents can be left out, and "
             f"{run.folder} has {len(names)}."
         )
-    order = np.random.default_rng([run.job.seed, 0x7717]).permutation(len(names))
+    order = np.random.default_rng([run.record.job.seed, 0x7717]).permutation(len(names))
     half_of = {names[i]: rank % 2 for rank, i in enumerate(order)}
     halves = [[s for s in judged if half_of.get(fold_words(s.subject)) == half] for half in (0, 1)]
     excluded = len(judged_names) - len(names)
