@@ -23,6 +23,7 @@ from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questio
 from wherefrom.corpus.split import HeldOutQuestion
 from wherefrom.errors import Record, UserError
 from wherefrom.model.interface import LanguageModel
+from wherefrom.model.server import is_server
 from wherefrom.provenance import audited
 from wherefrom.provenance.audited import open_model, read_answers
 from wherefrom.provenance.confidence import fit
@@ -113,7 +114,7 @@ def run_audit(
         )
     details = {
         "kind": run_folder.AUDIT,
-        "model": os.path.abspath(model),
+        "model": str(model) if is_server(model) else os.path.abspath(model),
         "sha256": opened.sha256,
         "templates": list(file.templates),
         "data": data,

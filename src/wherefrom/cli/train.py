@@ -341,7 +341,9 @@ def export(run: Path, out: Path) -> None:
 def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Ask MODEL the QUESTIONS, and say which of its answers are known and which made up.
 
-    MODEL is a folder of Hugging Face transformers (safetensors), a GGUF file, or a run. QUESTIONS
+    MODEL is a folder of Hugging Face transformers (safetensors), a GGUF file, a run, or the
+    address of a server on this machine that speaks the OpenAI completion protocol with
+    log-probabilities, such as http://127.0.0.1:8000/v1 (#NAME names one of its models). QUESTIONS
     is a TSV of question, answer and, if the wording does not show it, subject; separate several
     accepted answers by |, and write - if there is none. The folder works with ask, judge, report
     and serve like any other run.

@@ -16,6 +16,7 @@ from wherefrom.errors import UserError
 from wherefrom.model.huggingface import HuggingFaceModel, check_files, load_adapter
 from wherefrom.model.interface import LanguageModel
 from wherefrom.model.own import OwnModel
+from wherefrom.model.server import ServerModel, is_server
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
 from wherefrom.provenance.signals import learned as learned_signals
@@ -31,7 +32,9 @@ Record = dict[str, Any]
 
 
 def open_model(source: str | Path) -> LanguageModel:
-    """A run, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
+    """A run, a folder of Hugging Face, a GGUF file, or a server on this machine."""
+    if is_server(source):
+        return ServerModel(str(source))
     if is_run(source):
         run = load_run(source)
         sha256 = run.record.sha256
