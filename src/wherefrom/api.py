@@ -150,9 +150,10 @@ class Wherefrom:
         `options`: `answer` to trace another answer, `top` for the number of lines, `method`
         (gradient or retrain).
         """
-        from wherefrom.provenance.attribution.trace import Tracer
+        from wherefrom.huggingface.trace import open_tracer
 
-        return Record("trace", checked(Tracer(self.run).trace)(question, **options))
+        tracer = open_tracer(self.run)
+        return Record("trace", checked(tracer.trace)(question, **options))
 
     def _require_own_model(self) -> Run:
         """The run, or a UserError if it is an audit, which holds no model."""
@@ -201,10 +202,10 @@ class Wherefrom:
     @public
     def twins(self, without: str, **options: Any) -> Record:
         """Train the run again without the documents about one subject, and compare both."""
-        from wherefrom.provenance.attribution.twins import leave_out, plan_twin
+        from wherefrom.huggingface.twins import leave_out_any, plan_twins
 
-        plan = plan_twin(self.run, without)
-        return Record("twins", checked(leave_out)(self.run, plan, **options))
+        ((plan,),) = plan_twins(self.run, [[without]])
+        return Record("twins", checked(leave_out_any)(self.run, plan, **options))
 
     @public
     def report(self, out: str | Path | None = None, form: str | None = None) -> Path:
