@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import Counter, defaultdict
@@ -25,7 +24,8 @@ from wherefrom.errors import Record, UserError
 from wherefrom.model.interface import LanguageModel
 from wherefrom.model.server import is_server
 from wherefrom.provenance import audited
-from wherefrom.provenance.audited import open_model, read_answers
+from wherefrom.provenance.answers import add_audited, read_audited
+from wherefrom.provenance.audited import open_model
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.evidence import Evidence, Support, find_support, save_database
 from wherefrom.provenance.judging import judge_run, write_judgement
@@ -42,9 +42,16 @@ from wherefrom.provenance.signals.prompted import (
 )
 from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.recall.decode import Recall
-from wherefrom.storage import format_json, make_folder, write_whole
+from wherefrom.storage import format_json, make_folder
 from wherefrom.training import run_folder
-from wherefrom.training.record import AuditJobRecord, keep_files, update_run
+from wherefrom.training.record import (
+    AuditJobRecord,
+    discard_changed,
+    keep_files,
+    read_record,
+    update_database,
+    update_run,
+)
 
 # shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
 FITS, TESTS = 0.45, 0.65
@@ -123,7 +130,7 @@ def run_audit(
         run_folder.open_folder(out, job, resume=resume)
         run_folder.start_run(out, job, details, say)
         ask_all(opened, subjects, state, out, count)
-        update_run(out, wrote=(audited.ANSWERS,))
+        update_run(out, wrote=(RUN_DATABASE,))
         run = cast(audited.AuditRun, audited.open_run(out))
         say("fitting a confidence, and judging it by subjects that took no part")
         subjects = calibrate(run, subjects, state, corpus)
@@ -277,24 +284,23 @@ def ask_all(
     out: Path,
     count: Count,
 ) -> None:
-    """Ask what answers.jsonl does not hold yet; it grows by a block of questions at a time."""
-    done = {record["question"] for record in read_answers(out)}
-    report, path = count("asking", len(subjects)), out / audited.ANSWERS
+    """Ask what the database does not hold yet; a block of questions at a time is kept."""
+    file = out / RUN_DATABASE
+    if RUN_DATABASE in read_record(out).files:
+        discard_changed(out, RUN_DATABASE)
+    if not file.exists():
+        with Database() as empty:
+            empty.save(file)
+    done = {record["question"] for record in read_audited(out)}
+    report, by_question = count("asking", len(subjects)), {s.question: s for s in subjects}
     report(sum(subject.question in done for subject in subjects))
-    if path.is_file():
-        whole, end, cut_off = path.read_bytes().rpartition(b"\n")
-        if cut_off:
-            write_whole(path, whole + end)
-    with path.open("a", encoding="utf-8") as file:
+    with Database.open(file) as database:
         # what only rivals use takes long, and is read where they are tuned and compared
         for rivals in (False, True):
             part = [s for s in subjects if (s.role != roles.FITTING) == rivals]
             rows = [(s.question, s.subject) for s in part if s.question not in done]
             for _, records in read_blocks(model, state, rows, rivals=rivals):
-                for record in records:
-                    file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+                add_audited(database, records, by_question, is_match)
                 report(len(records))
 
 
@@ -312,7 +318,7 @@ def calibrate(
     """
     risk, seed = run.foreign_job.risk, run.foreign_job.seed
     known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
-    by_question = {record["question"]: record for record in read_answers(run.folder)}
+    by_question = {record["question"]: record for record in read_audited(run.folder)}
     calibrating = [s for s in subjects if s.role != roles.JUDGED]
     records = [by_question[s.question] for s in calibrating]
     answers = [record["answer"] for record in records]
@@ -331,8 +337,7 @@ def calibrate(
             calibrating = [s for s in subjects if s.role != roles.JUDGED]
             names, relations = [s.subject for s in calibrating], [s.template for s in calibrating]
             support = find_support(evidence, names, answers, known, templates=relations)
-    roles.write_subjects(run.folder, subjects)
-    update_run(run.folder, wrote=(RUN_DATABASE,))
+    update_database(run.folder, lambda database: roles.write_subjects(database, subjects))
     right = np.array([is_match(a, s.answer) for a, s in zip(answers, calibrating, strict=True)])
     signals, columns = learn_signals(records, right, seed)
     policies, read_about = fit.fit_policies(
@@ -375,7 +380,7 @@ def count_right(
     folder: Path, subjects: Sequence[HeldOutQuestion], seconds: float
 ) -> list[dict[str, Any]]:
     """Rows of a table: answers that are right, and those that are right to the letter."""
-    answers = {record["question"]: record["answer"] for record in read_answers(folder)}
+    answers = {record["question"]: record["answer"] for record in read_audited(folder)}
     graders = {
         "model": ("case, accents, articles and punctuation aside", is_match),
         "exact": ("the same letters", lambda answer, right: answer in accepted(right)),

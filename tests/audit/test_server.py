@@ -9,8 +9,9 @@ from completion_server import serve_completions
 from wherefrom.audit import run_audit
 from wherefrom.errors import UserError
 from wherefrom.model.server import ServerModel
+from wherefrom.provenance.answers import read_audited
 from wherefrom.provenance.ask import open_asker
-from wherefrom.provenance.audited import open_model, read_answers
+from wherefrom.provenance.audited import open_model
 
 BEFORE = "Q: What is the capital of Italy?\nA: Rome\n"
 NAMES = ["France", "Peru", "the Netherlands", "Chad"]
@@ -57,7 +58,7 @@ def test_a_served_model_is_audited_asked_and_judged(tmp_path, server, command):
     path.write_text("".join(lines))
     record = run_audit(server, path, tmp_path / "run", shots=1)
     assert record["results"][0]["total"] == 30 - 1 - 3
-    assert len(read_answers(tmp_path / "run")) > 26
+    assert len(read_audited(tmp_path / "run")) > 26
     with open_asker(tmp_path / "run") as asker:
         assert asker.ask("What is the capital of Nowhere?").right["internal"] is not None
     done = command("audit", f"{server}#tiny", path, "--out", tmp_path / "again", "--shots", 1)

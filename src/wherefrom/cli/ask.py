@@ -266,7 +266,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     loaded = open_run(run)
     people = sum(person.role != FITTING for person in read_subjects(loaded.folder))
     judgement = judge_run(loaded, report=TimeLeft("asked", people, echo_err), **options)
-    kept = f"written to {loaded.folder}: judged.jsonl, judgement.json, run.json"
+    kept = f"written to {loaded.folder}: run.sqlite, judgement.json, run.json"
     try:
         write_judgement(loaded, judgement)
     except UserError as problem:

@@ -34,8 +34,8 @@ from wherefrom.huggingface.training import (
 )
 from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.model.interface import LanguageModel
-from wherefrom.provenance import audited
-from wherefrom.provenance.audited import BaseRun, read_answers
+from wherefrom.provenance.answers import read_audited, write_dev_answers
+from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.evidence import open_run_evidence
 from wherefrom.provenance.judging import judge_run, write_judgement
 from wherefrom.provenance.names import are_people
@@ -58,7 +58,6 @@ from wherefrom.study import (
     compare_rows,
     make_row,
     prepare_study,
-    write_answers,
 )
 from wherefrom.training import run_folder
 from wherefrom.training.recipes import Budget, load_recipe
@@ -333,16 +332,15 @@ def finish_study(
     answers["questions only"] = ask_questions(questions_only.audited, state, dev.questions)
     model = run.audited
     ask_all(model, split.subjects, state, out, count)
-    update_run(out, wrote=(audited.ANSWERS,))
-    kept = {record["question"]: record["answer"] for record in read_answers(out)}
+    update_run(out, wrote=(RUN_DATABASE,))
+    kept = {record["question"]: record["answer"] for record in read_audited(out)}
     others = [question for question in dev.questions if question.text not in kept]
     texts = [question.text for question in others]
     kept |= zip(texts, ask_questions(model, state, others), strict=True)
     answers["model"] = [kept[question.text] for question in dev.questions]
     rows = make_rows(run, questions_only, dev, answers)
     notes = [*compare_rows(rows), *prepared.notes]
-    written = write_answers(out, dev, answers)
-    update_run(out, wrote=written, results=tuple(rows), notes=tuple(notes))
+    write_dev_answers(out, dev, answers, results=tuple(rows), notes=tuple(notes))
     if split.subjects:
         say("fitting a confidence, and judging it by subjects that took no part")
         calibrate(run, split.subjects, state, split.corpus, train)

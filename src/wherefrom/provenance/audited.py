@@ -11,23 +11,24 @@ from typing import Any, cast
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.split import CALIBRATION, FITTING, HeldOutQuestion
 from wherefrom.errors import UserError
 from wherefrom.model.huggingface import HuggingFaceModel, check_files, load_adapter
 from wherefrom.model.interface import LanguageModel
 from wherefrom.model.own import OwnModel
 from wherefrom.model.server import ServerModel, is_server
+from wherefrom.provenance.answers import read_audited
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
 from wherefrom.provenance.signals import learned as learned_signals
 from wherefrom.provenance.signals.learned import LearnedSignals
 from wherefrom.provenance.signals.prompted import ASKED, AskState, is_match, read_blocks
 from wherefrom.provenance.signals.reader import Rivals, SignalReader, SignalTable
-from wherefrom.storage import read_json, read_json_lines
+from wherefrom.storage import read_json
 from wherefrom.training.record import AuditJobRecord, BaseJobRecord, check_file, read_record
 from wherefrom.training.run_folder import AUDIT, MODEL_FOLDER, Run, is_run, load_run
 
-ANSWERS = "answers.jsonl"
 Record = dict[str, Any]
 
 
@@ -173,7 +174,7 @@ class AuditReader(SignalReader):
 
     @cached_property
     def kept(self) -> dict[str, Record]:
-        return {each["question"]: each for each in read_answers(self.audit.folder)}
+        return {each["question"]: each for each in read_audited(self.audit.folder)}
 
     def read(
         self,
@@ -260,13 +261,8 @@ def load_audit_confidence(run: AuditRun) -> AuditConfidence:
         raise UserError(f"{run.folder} holds no {CALIBRATED}: it is not finished; {again}.")
     fields = read_json(check_file(run.folder, CALIBRATED, record), dict)
     if record.status == "finished":
-        check_file(run.folder, ANSWERS, record)
+        check_file(run.folder, RUN_DATABASE, record)
     try:
         return TypeAdapter(AuditConfidence).validate_python({**fields, "run": run})
     except (ValidationError, TypeError):
         raise UserError(f"{path} is broken or of another version; {again}.") from None
-
-
-def read_answers(folder: Path) -> list[Record]:
-    """The records that an audit has kept; a last line that was cut off is not among them."""
-    return read_json_lines(folder / ANSWERS)

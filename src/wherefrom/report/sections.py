@@ -33,8 +33,8 @@ OURS = ("internal", "checked")
 MODES = ("always answer", *OURS)
 GRADES = ("correct", "wrong", "not_attempted")
 INTERVAL = "value low high"
-VERDICTS = ("stated", "misremembered", "guessed", "made up")  # as judged.jsonl has them
-# of judged.jsonl, for an example
+VERDICTS = ("stated", "misremembered", "guessed", "made up")  # in the order of the report
+# fields of `Judged` that an example has
 EXAMPLE = (
     "verdict",
     "question",
@@ -126,10 +126,11 @@ def _compare_pairs(records: Records, other: str) -> Facts | None:
     from scipy.stats import binomtest
 
     left_out = set(records.run.left_out)
+    own, others = (records.dev_answers.get(name, {}) for name in ("model", other))
     right = [
-        tuple(row["said"][name].strip() == row["answer"].strip() for name in ("model", other))
-        for row in records.predictions
-        if row["subject"] not in left_out and row["said"].keys() >= {"model", other}
+        (bool(row["is_right"]), bool(others[question]["is_right"]))
+        for question, row in own.items()
+        if question in others and row["subject"] not in left_out and row["is_right"] is not None
     ]
     if not right:
         return None
