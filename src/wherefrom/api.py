@@ -157,10 +157,9 @@ class Wherefrom:
 
     def _require_own_model(self) -> Run:
         """The run, or a UserError if it is an audit, which holds no model."""
-        from wherefrom.training.run_folder import AUDIT, load_run
+        from wherefrom.training.run_folder import load_run
 
-        is_audit = self.run.record.kind == AUDIT
-        return load_run(self.run.folder) if is_audit else self.run
+        return load_run(self.run.folder) if self.run.model is None else self.run
 
     @public
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
@@ -217,8 +216,13 @@ class Wherefrom:
     @public
     def export(self, out: str | Path) -> Path:
         """Write the model as a folder that Hugging Face transformers loads."""
+        from wherefrom.huggingface.training import export_trained
         from wherefrom.model.export import export_model
+        from wherefrom.provenance.audited import BaseRun
 
+        if isinstance(self.run, BaseRun):
+            export_trained(self.run, Path(out))
+            return Path(out)
         run = self._require_own_model()
         export_model(run.model, run.tokens, Path(out), run.record.for_card())
         return Path(out)

@@ -191,6 +191,19 @@ def test_a_study_that_is_killed_goes_on_to_the_same_weights(tmp_path, tiny, file
     assert open_run(killed).record.sha256 == open_run(whole).record.sha256
 
 
+def test_a_study_is_exported_with_its_adapters_merged(tmp_path, tiny, files, command):
+    out, exported = tmp_path / "run", tmp_path / "exported"
+    assert command("study", *files, "--base", tiny("gpt2"), "--out", out, "--steps", 2).code == 0
+    assert command("export", out, "--out", exported).code == 0
+    one, other = open_run(out).audited, open_model(exported)
+    prompt = one.prompt("Q: Where was Ada Moe12 born?\nA:")
+    found, expected = (m.answer([prompt], longest=4)[0].log_probabilities for m in (one, other))
+    assert np.allclose(found, expected, atol=1e-5)
+    again = command("export", out, "--out", exported)
+    assert again.code == 2
+    assert "is not empty" in again.err
+
+
 def test_all_weights_are_trained_on_request(tmp_path, tiny, files, command):
     out = tmp_path / "run"
     given = ["study", *files, "--base", tiny("qwen2"), "--out", out, "--steps", 2, "--full"]

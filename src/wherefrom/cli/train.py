@@ -317,10 +317,16 @@ def examples(
 @option("--out", "Folder for the exported model.", required=True, type=PATH)
 def export(run: Path, out: Path) -> None:
     """Write RUN as a folder that Hugging Face transformers loads."""
+    from wherefrom.huggingface.retraining import open_traceable
+    from wherefrom.huggingface.training import export_trained
     from wherefrom.model.export import export_model
-    from wherefrom.training.run_folder import load_run
+    from wherefrom.provenance.audited import BaseRun
 
-    loaded = load_run(run)
+    loaded = open_traceable(run)
+    if isinstance(loaded, BaseRun):
+        export_trained(loaded, out)
+        echo_err(f"written to {out}, with the adapters merged")
+        return
     export_model(loaded.model, loaded.tokens, out, loaded.record.for_card())
     echo_err(f"written to {out}; {out / 'README.md'} says how to ask it with transformers")
 

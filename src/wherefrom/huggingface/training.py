@@ -231,6 +231,22 @@ def train_run(
     return cast(BaseRun, open_run(out))
 
 
+def export_trained(run: BaseRun, out: Path) -> None:
+    """Write the trained model, its adapters merged, as a folder that transformers loads."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is not empty; choose another --out, so that nothing is mixed up.")
+    model, part = run.audited, out.with_name(f"{out.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        model.model.save_pretrained(make_folder(part))
+        model.tokens.save_pretrained(part)
+    except OSError as problem:
+        raise UserError(f"{out} cannot be written: {problem.strerror or problem}.") from None
+    if out.exists():
+        out.rmdir()
+    part.rename(out)
+
+
 def add_adapters(opened: HuggingFaceModel, job: BaseJobRecord) -> Any:
     """The model with new adapters on all of its linear layers."""
     import peft
