@@ -45,6 +45,7 @@ from wherefrom.training.settings import Settings, TrainingJob
 
 PROBES = 200  # at most so many questions are asked while training
 SCRATCH = Path("twins", "scratch")  # the model that learns from the questions alone
+LONGER_EPOCHS, LONGER_BASE_EPOCHS = 600, 30  # advised where recall is low
 FEWEST_PROBES = 10  # fewer subjects than this are not held out
 Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
@@ -514,11 +515,13 @@ def compare_rows(rows: Sequence[Row]) -> list[str]:
             return []
         return [
             f"The model recalls less than can be read from the text ({model['correct']} against "
-            f"{reader['correct']} answers): train for longer, such as with --epochs 600."
+            f"{reader['correct']} answers): train for longer, such as with --epochs "
+            f"{LONGER_BASE_EPOCHS if 'base model' in by_name else LONGER_EPOCHS}."
         ]
     why = "the documents rarely state the answers, or in words that are not recognised"
     if reader["recall"] > 2 * common["recall"]:
-        why = "the text states the answers, so train for longer or with a larger --size"
+        larger = "--base" if "base model" in by_name else "--size"
+        why = f"the text states the answers, so train for longer or with a larger {larger}"
     return [
         f"The model does not beat the majority answer ({100 * model['recall']:.1f} % against "
         f"{100 * common['recall']:.1f} %): it has not learned to answer; {why}."

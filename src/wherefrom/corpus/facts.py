@@ -15,7 +15,8 @@ from __future__ import annotations
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from dataclasses import replace
+from itertools import chain, takewhile
 from typing import TypeVar
 
 import numpy as np
@@ -64,6 +65,8 @@ LEAST_PROBABILITY = 0.02  # of an answer that is not the most likely one
 LEAST_STATED = 0.02  # probability that documents state an answer, below which nothing is read
 SILENT = 0  # the key that stands for "not stated"
 NEAR_WORDS = 6  # words around an answer, without which its document does not state it
+MOST_REDUCED = 1_000  # subjects whose documents are also read without these words,
+REDUCED_WEIGHT = 0.25  # with this share of the weight of silence
 FOLDS, ENOUGH_TO_HALVE = 4, 200  # folds of the labelled documents; 2 from so many documents on
 LEFT_UNASKED = 0.15  # share of the unasked documents that state an answer, below which none does
 IMPOSSIBLE = -1e9  # a score
@@ -190,7 +193,9 @@ class RelationReader:
     """Finds the answers to one relation: a softmax over the spans of all documents about a subject,
     whose scores are sums of the weights of hashed features.
 
-    missing: training answers that no document about their subject states.
+    missing: training answers that no document about their subject states. reduced: by subject,
+    documents without their answer; they are read as those of another subject, with the number
+    -subject, about which nothing is stated.
     unasked: subjects that the training file asks about other relations only; if few of them seem
     to have an answer, the file asks about what is stated, and the documents about them are silent.
     """
@@ -210,12 +215,14 @@ class RelationReader:
         self.missing: list[str] = []
         self.spellings: dict[int, Counter[str]] = defaultdict(Counter)  # of answers, by their key
         self.labels: dict[int, int] = {}  # subject -> key of the answer that documents state
+        self.reduced: dict[int, list[Document]] = {}
         stated: list[tuple[str, Spans, int]] = []  # answer, spans, row of its words
         for first in range(0, len(questions), MOST_READINGS):
             batch = questions[first : first + MOST_READINGS]
             numbers = [database.subject_id(fold_words(question.subject)) for question in batch]
             self.unasked.difference_update(numbers)
             spans = self._spans({number for number in numbers if number})
+            answers: dict[int, list[int]] = {}  # subject -> rows of its answer
             for question, number in zip(batch, numbers, strict=True):
                 answer = question.answer or ""
                 if question.is_silent:
@@ -230,8 +237,11 @@ class RelationReader:
                     self.labels[number] = int(key)
                     _, first_in_document = np.unique(spans.doc[rows], return_index=True)
                     stated += [(answer, spans, row) for row in rows[first_in_document].tolist()]
+                    answers[number] = rows.tolist()
                 else:
                     self.missing.append(answer)
+            some = list(answers.values())[: MOST_REDUCED - len(self.reduced)]
+            self.reduced |= _remove_near(spans, list(chain.from_iterable(some)))
         self.marks = _learn_marks(stated)
         self.stems = _learn_stems(stated)
 
@@ -241,27 +251,38 @@ class RelationReader:
         labelled = list(self.labels.items())
         step = max(1.0, len(labelled) / MOST_LABELS)
         self.labels = dict(labelled[int(i * step)] for i in range(int(len(labelled) / step)))
+        self.reduced = {n: texts for n, texts in self.reduced.items() if n in self.labels}
         some = []
         if len(self.labels) < ENOUGH_LABELS:
             unlabelled = np.setdiff1d(np.arange(self.database.subject_count) + 1, list(self.labels))
             some = unlabelled[:: max(1, len(unlabelled) // MOST_READINGS)].tolist()
         unasked = sorted(self.unasked.difference(self.labels))
         unasked = unasked[:: max(1, len(unasked) // MOST_READINGS)]
-        spans = self._spans({*self.labels, *some, *unasked})
+        copies = {-number: SILENT for number in self.reduced}
+        spans = self._spans({*self.labels, *some, *unasked, *copies})
         if unasked:
-            self._learn(spans, self.labels, 0)
+            self._learn(spans, self.labels | copies, 0)
             scores = self._score(spans)
             stated = [self._log_odds(scores[spans.of(number)]) > 0 for number in unasked]
             if np.mean(stated) < LEFT_UNASKED:
                 self.labels |= dict.fromkeys(unasked, SILENT)
-        fewer = {*self.labels, *some[:: max(1, len(some) // CALIBRATION_READINGS)]}
+        fewer = {*self.labels, *some[:: max(1, len(some) // CALIBRATION_READINGS)], *copies}
         self._calibrate(self._spans(fewer))
-        self._learn(spans, self.labels, ROUNDS if some else 0)
+        self._learn(spans, self.labels | copies, ROUNDS if some else 0)
 
     def _spans(self, subjects: Collection[int]) -> Spans:
-        """The spans of the documents about these subjects."""
+        """The spans of the documents about these subjects; -n stands for `reduced[n]`."""
         documents, about = self.database.documents, self.database.documents_of
-        parts = ((n, [(doc, documents[doc]) for doc in about(n)]) for n in sorted(subjects))
+        parts: list[tuple[int, list[tuple[int, Document]]]] = []
+        index = -1  # of a reduced document, which has none in the database
+        for number in sorted(subjects):
+            if number > 0:
+                parts.append((number, [(doc, documents[doc]) for doc in about(number)]))
+                continue
+            parts.append((number, []))
+            for document in self.reduced[-number]:
+                parts[-1][1].append((index, document))
+                index -= 1
         return _spans_of(parts, self.rules)
 
     def _learn(self, spans: Spans, labels: Mapping[int, int], rounds: int) -> None:
@@ -271,14 +292,15 @@ class RelationReader:
         self.believed = dict(labels)  # the labels, and what was read with confidence
         self.weights = np.zeros(1 << BITS)  # of the features
         self.none = 0.0  # the score of "not stated"
-        self._fit(spans, dict.fromkeys(labels, 1.0))
+        given = {number: 1.0 if number > 0 else REDUCED_WEIGHT for number in labels}
+        self._fit(spans, given)
         for _ in range(rounds):
             scores = self._score(spans)
             self.known, self.believed = known.copy(), dict(labels)
-            importance = dict.fromkeys(labels, 1.0)
+            importance = dict(given)
             for number in spans.owners:
                 here = spans.of(number)
-                if number in self.labels or here.start == here.stop:
+                if number in self.labels or number < 0 or here.start == here.stop:
                     continue
                 answer, probability = self._believe(scores[here], spans.key[here])
                 if probability > (CONFIDENT_SILENT if answer == SILENT else CONFIDENT):
@@ -391,7 +413,8 @@ class RelationReader:
         """Fit the weights to the subjects that have an importance, with their believed answers.
 
         Every subject counts twice: as it is, where its answer competes with other spans and with
-        "not stated"; and without the words near its answer, where "not stated" is right. A subject
+        "not stated"; and without the words near its answer, where "not stated" is right. For this
+        the spans near the answer are ignored, and the reduced documents are read. A subject
         that is known or believed to have no answer counts as it is, with "not stated" right.
         The loss is the negative log-likelihood with a penalty on the squared weights.
         scores: of the spans by earlier weights, if there are any.
@@ -406,8 +429,10 @@ class RelationReader:
         rows = np.concatenate(chosen)
         right, far = is_answer[rows], ~_near_answers(spans, is_answer)[rows]
         group = np.repeat(np.arange(len(subjects)), np.diff(starts))  # the subject of each row
-        silent_weight = np.array([importance[number] for number in subjects])
-        stated_weight = silent_weight * np.logical_or.reduceat(right, starts[:-1])
+        weight = np.array([importance[number] for number in subjects])
+        stated_weight = weight * np.logical_or.reduceat(right, starts[:-1])
+        has_copy = np.array([number in self.reduced for number in subjects])
+        silent_weight = weight * np.where(has_copy, 1 - REDUCED_WEIGHT, 1.0)
         known = spans.known_features(rows, self._count_known(spans)[rows])
         features = np.hstack((spans.features(rows), known))
         present = np.zeros(1 << BITS, dtype=bool)
@@ -462,6 +487,7 @@ class RelationReader:
         for fold in range(folds):
             held_out = subjects[fold::folds]
             others = {n: key for n, key in self.labels.items() if n not in set(held_out)}
+            others |= {-number: SILENT for number in self.reduced if number in others}
             self._learn(spans, others, 1 if folds == FOLDS else 0)
             scores = self._score(spans)
             for number in held_out:
@@ -472,7 +498,9 @@ class RelationReader:
                     answer = self.spellings[label].most_common(1)[0][0]
                     is_right = int(spans.key[best]) == label
                     read.append((answer, answer if is_right else self._spell(spans, best)))
-                silent.append(self._log_odds(scores[here][far[here]]))
+                is_reduced = number in self.reduced
+                without = scores[spans.of(-number)] if is_reduced else scores[here][far[here]]
+                silent.append(self._log_odds(without))
         self.slope, self.offset = fit_line(np.array(stated), np.array(silent))
         is_read = self._probability(np.array(stated)) >= HALF
         pairs = [(a, b if seen else "") for (a, b), seen in zip(read, is_read, strict=True)]
@@ -521,13 +549,40 @@ def _length(part: slice) -> int:
 
 def _near_answers(spans: Spans, is_answer: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether each span is within a few words of an answer, in the same sentence."""
+    near = _near_words(spans, np.flatnonzero(is_answer).tolist())
+    return near[spans.first_word] | near[spans.last_word]
+
+
+def _near_words(spans: Spans, rows: Iterable[int]) -> NDArray[np.bool_]:
+    """Whether each word is within a few words of one of these spans, in the same sentence."""
     words = spans.words
     near = np.zeros(len(words), dtype=bool)
-    for row in np.flatnonzero(is_answer).tolist():
+    for row in rows:
         first, last = int(spans.first_word[row]), int(spans.last_word[row])
         around = slice(max(0, first - NEAR_WORDS), last + NEAR_WORDS + 1)
         near[around] |= words.sentence[around] == words.sentence[first]
-    return near[spans.first_word] | near[spans.last_word]
+    return near
+
+
+def _remove_near(spans: Spans, rows: Sequence[int]) -> dict[int, list[Document]]:
+    """By owner of these spans, its documents without the words near them."""
+    words = spans.words
+    near = _near_words(spans, rows) & ~words.heading
+    reduced: dict[int, list[Document]] = {}
+    for index in np.unique(spans.owner[rows]).tolist() if rows else ():
+        owner = spans.owners[index]
+        reduced[owner] = []
+        for doc in np.unique(spans.doc[spans.of(owner)]).tolist():
+            document = words.documents[doc]
+            first, behind = int(words.first[doc]), int(words.first[doc + 1])
+            # each word with what stands between it and the next one
+            starts = words.start[first:behind].tolist()
+            ends = [*starts[1:], len(document.text)]
+            pieces = zip(starts, ends, near[first:behind].tolist(), strict=True)
+            kept = [document.text[start:end] for start, end, is_near in pieces if not is_near]
+            text = document.text[: starts[0]] + "".join(kept)
+            reduced[owner].append(replace(document, text=text))
+    return reduced
 
 
 def _marks_beside(spans: Spans, row: int, *, front: bool) -> Iterator[str]:

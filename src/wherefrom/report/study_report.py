@@ -30,7 +30,7 @@ from wherefrom.report import sections
 from wherefrom.report.figures import as_record
 from wherefrom.storage import read_json, read_json_lines, write_whole
 from wherefrom.training.record import RunRecord, check_file, find_problem, read_record
-from wherefrom.training.run_folder import AUDIT, SourceFile, is_run
+from wherefrom.training.run_folder import AUDIT, BASE, SourceFile, is_run
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -42,6 +42,7 @@ FORMAT = 2
 # are left out
 QUESTIONS_OF_AUDITS = ("telling", "grades")
 NOT_IN_AUDITS = ("documents", "answers", "names", "leaning", "twins", "curves", "cost")
+NOT_IN_BASE_STUDIES = ("names", "leaning", "cost")  # of a model that others trained
 # sections that only the homework's texts have use for, which are about people and their places
 ABOUT_PEOPLE = ("names", "cost")
 WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
@@ -98,6 +99,7 @@ class Records:
             self.judgement.get("scores", {}).pop("checked", None)
         # by `wherefrom names`, or by the study itself
         self.origins = self._record("origins.json") or self._record("names.json")
+        self.knowledge = self._record("knowledge.json")  # before and after training, with --base
         self.leaning = self._record("leaning.json")  # what answers about unseen people lean on
         self.crossing = self._record("twins/twins.json")  # two twins without half of the judged
         self.without: list[dict[str, Any]] = []  # one for each subject that a twin did not read of
@@ -178,6 +180,8 @@ def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
     written, facts = [], {}
     for words in WORDS["section"]:
         if records.audited and words["id"] in NOT_IN_AUDITS:
+            continue
+        if records.run.kind == BASE and words["id"] in NOT_IN_BASE_STUDIES:
             continue
         if not records.about_people and words["id"] in ABOUT_PEOPLE:
             continue

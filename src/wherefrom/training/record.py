@@ -38,10 +38,13 @@ RUN_FILES = {
     "tokenizer.json": TRAIN_AGAIN,
     "model.safetensors": TRAIN_AGAIN,
     "snapshots": TRAIN_AGAIN,  # the folder of one file, whose name is a number of steps
+    "model": TRAIN_AGAIN,  # the folder of a model of others, or of its adapter
     "metrics.jsonl": TRAIN_AGAIN,
     "pace.jsonl": TRAIN_AGAIN,
     "twins/scratch/model.safetensors": TRAIN_AGAIN,
     RUN_DATABASE: GO_ON,
+    "before.json": GO_ON,
+    "knowledge.json": GO_ON,
     "calibration.json": GO_ON,
     "judgement.json": JUDGE_AGAIN,
     "names.json": "make it again with `wherefrom names`",
@@ -104,15 +107,34 @@ class AuditJobRecord(_Part):
 
 
 class BaseJobRecord(_Part):
-    """All that decides the weights of a model of others that is trained on a text."""
+    """All that decides the weights of a model of others that is trained on a text.
+
+    base, weights: where the model was, and the hash of its weights. prompt: what a question is put
+    into. rank, alpha: of the adapters, None where all weights are trained. Texts are there as
+    hashes. without, twin_of: as in a JobRecord.
+    """
 
     base: str
+    weights: str
     corpus: str
-    questions: str
-    steps: int | None
-    epochs: float | None
+    documents: str | None
+    questions: str | None
+    prompt: str
+    wording: Literal["plain", "chat"]
+    rank: int | None
+    alpha: int | None
+    rate: float
+    schedule: str = "linear"
+    warmup_steps: int
+    clip: float
+    weight_decay: float = 0.0
+    batch: int
+    steps: int
+    reads_documents: bool = True
+    risk: float
     seed: int
-    adapters: bool
+    twin_of: str | None = None
+    without: tuple[int, ...] = ()
 
 
 AnyJob = JobRecord | AuditJobRecord | BaseJobRecord

@@ -48,6 +48,7 @@ from wherefrom.storage import (
 )
 from wherefrom.training.record import (
     AnyJob,
+    BaseJobRecord,
     JobRecord,
     RunRecord,
     SourceRecord,
@@ -59,6 +60,8 @@ from wherefrom.training.record import (
 LOCK = "run.lock"
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
+BASE = "base"  # the kind of a study of a model that others trained (wherefrom.huggingface)
+MODEL_FOLDER = "model"  # where such a study keeps what it trained
 # what a folder may hold before its run starts
 PARTS = {"checkpoints", "model", "model.part", "twins", "world", LOCK}
 PARTS |= {"documents.tsv", "train.tsv", "dev.tsv"}  # converted from other formats
@@ -221,6 +224,7 @@ def is_finished(folder: Path) -> bool:
         return False
     record = read_record(folder)
     has_weights = (folder / "model.safetensors").exists() or record.kind == AUDIT
+    has_weights |= isinstance(record.job, BaseJobRecord) and (folder / MODEL_FOLDER).is_dir()
     return has_weights and record.status == "finished"
 
 
@@ -276,6 +280,12 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
         raise UserError(
             f"{folder} is the audit of a model that others trained: ask, judge, report and serve "
             "work on it, and nothing that needs a model trained by Wherefrom."
+        )
+    if isinstance(record.job, BaseJobRecord):
+        raise UserError(
+            f"{folder} is the study of a model that others trained: ask, judge, report, serve, "
+            "trace, twins, forget, attention and export work on it, and nothing that needs a "
+            "model of Wherefrom's own kind."
         )
     if record.status != "finished":
         raise UserError(
