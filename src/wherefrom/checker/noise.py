@@ -200,7 +200,7 @@ def outnumbered_at(lead: float, named: int, eps: float) -> set[int]:
 def goodness(queries: Queries, n: int, heads: Any) -> Callable[[float], bool]:
     """Whether the goal is reached at a beta, from exact logits, quickly in floats."""
     from wherefrom.checker.field import by_power
-    from wherefrom.checker.spaces import Digits, number_at
+    from wherefrom.checker.spaces import Digits
 
     arithmetic = Digits(queries.budget, 40)
     groups = queries.groups
@@ -210,7 +210,7 @@ def goodness(queries: Queries, n: int, heads: Any) -> Callable[[float], bool]:
         for poly in (x.top, x.bottom):
             own = []
             for order, part in by_power(poly, "beta").items():
-                value = number_at(arithmetic, Number(x.field, part, {(): Fraction(1)}), n, 1)
+                value = arithmetic.value(Number(x.field, part, {(): Fraction(1)}), n)
                 own.append((float(order), float(value)))
             parts.append(own)
         return parts

@@ -156,10 +156,9 @@ def _ask_back(asker: Asker, verdict: Verdict, options: dict[str, Any]) -> Verdic
 
 def _trace(folder: Path, verdicts: Sequence[Verdict]) -> list[dict[str, Any] | None]:
     """The trace of each verdict's answer; None if the question was refused."""
-    from wherefrom.provenance.attribution.trace import Tracer
-    from wherefrom.training.run_folder import load_run
+    from wherefrom.huggingface.trace import open_tracer
 
-    tracer = Tracer(load_run(folder), say=echo_err)
+    tracer = open_tracer(folder, say=echo_err)
     return [
         None if each.error else tracer.trace(each.question, answer=each.answer) for each in verdicts
     ]
@@ -211,27 +210,25 @@ def _stdin_lines() -> Sequence[tuple[int, str]]:
 def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: bool) -> None:
     """Show where each head of RUN looks just before it answers QUESTION."""
     from wherefrom.corpus.questions import find_subject_in
+    from wherefrom.huggingface.inside import look_inside_any
+    from wherefrom.huggingface.retraining import open_traceable
     from wherefrom.provenance.ask import open_asker
-    from wherefrom.recall.decode import answer_all
-    from wherefrom.recall.inside import look_inside
-    from wherefrom.training.run_folder import load_run
 
     if not question.strip():
         raise UserError("the question is empty; write one.")
-    loaded = load_run(run)
+    loaded = open_traceable(run)
     subject = find_subject_in(loaded.templates, question)
     with suppress(UserError), open_asker(loaded) as asker:  # any other text is read as typed
         understood = asker.understand(question)
         question, subject = understood.text, understood.subject
-    view = look_inside(loaded.model, loaded.tokens, question, subject)
-    answer = answer_all(loaded.model, loaded.tokens, [question])[0]
+    view, answer = look_inside_any(loaded, question, subject)
     if plot is not None:
         from wherefrom.report.workbench_figures import write_inside_page
 
-        write_inside_page(view, answer.text, plot)
+        write_inside_page(view, answer, plot)
         echo_err(f"maps written to {plot}")
     if as_json:
-        record = {"run": str(run), "answer": answer.text, "subject": subject, **view.to_dict()}
+        record = {"run": str(run), "answer": answer, "subject": subject, **view.to_dict()}
         if maps:
             record["maps"] = [layer.round(6).tolist() for layer in view.maps]
         print_json(record)
@@ -249,7 +246,7 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
         place = f"{head.layer}.{head.head}"
         rows.append((place, f"{token!r} {head.weights[top]:.2f}", *shown, other))
     columns = ("head", "looks most at", "on the name", "keys", "margin", "beta", "other weights")
-    print_table(columns, rows, title=f"{question}  {answer.text}")
+    print_table(columns, rows, title=f"{question}  {answer}")
 
 
 @click.command()
@@ -273,7 +270,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     loaded = open_run(run)
     people = sum(person.role != FITTING for person in read_subjects(loaded.folder))
     judgement = judge_run(loaded, report=TimeLeft("asked", people, echo_err), **options)
-    kept = f"written to {loaded.folder}: judged.jsonl, judgement.json, run.json"
+    kept = f"written to {loaded.folder}: run.sqlite, judgement.json, run.json"
     try:
         write_judgement(loaded, judgement)
     except UserError as problem:

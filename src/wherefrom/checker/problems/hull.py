@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -16,7 +17,7 @@ from wherefrom.checker.grammar import Node
 from wherefrom.checker.linear import solve_nonnegative
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import BetaNeeded, CheckResult
-from wherefrom.checker.spaces import Digits, Exact, Matrix, evaluate, number_at
+from wherefrom.checker.spaces import Digits, Exact, Matrix, evaluate
 from wherefrom.errors import UserError
 
 ROUND_BETAS = (10.0, 100.0, 1.0, 1e4, 1e6, 1e9, 1e15, 1e30, 1e60, 1e100)
@@ -52,7 +53,7 @@ def judge(construction: Construction, draft: CheckResult, budget: StepBudget) ->
         return Query(keys, written["q"].ravel().tolist(), draft, field).judge()
     if "w" in written:
         (weights,) = _fractions(written["w"].reshape(1, -1), "w")
-        return _judge_mixture(draft, keys, weights)
+        return _judge_mixture(draft, keys, weights, field)
     return _judge_keys(draft, keys, budget, field)
 
 
@@ -71,12 +72,7 @@ def _judge_keys(
             return result
         shown = ", ".join(map(str, q))
         because = f"key 1 is a corner of the convex hull, and q = beta*({shown}) copies it."
-        return draft.proved(
-            because, _keys_certificate("query", keys, direction=q), beta=result.beta
-        )
-    fault = draft.proved("", _keys_certificate("mixture", keys, weights=weights))
-    if fault.verdict != "proved":
-        return fault
+        return replace(result, because=because)
     terms = [(i, x) for i, x in enumerate(weights, start=2) if x]
     mixed = " + ".join(f"k_{i}" if x == 1 else f"{x} k_{i}" for i, x in terms)
     most = _largest_weight(weights)
@@ -90,7 +86,7 @@ def _judge_keys(
 
 
 def _judge_mixture(
-    draft: CheckResult, keys: list[list[Fraction]], weights: list[Fraction]
+    draft: CheckResult, keys: list[list[Fraction]], weights: list[Fraction], field: Field
 ) -> CheckResult:
     """Weights over the other keys that make key 1: a proof that it cannot be copied."""
     if len(weights) != len(keys) - 1:
@@ -110,7 +106,10 @@ def _judge_mixture(
         return draft.refuted(wrong, wrong, {"n": len(keys)}, numbers)
     most = _largest_weight(weights)
     because = f"key 1 is this mixture of the others, so no query gives it more than {most:.4g}."
-    return draft.proved(because, _keys_certificate("mixture", keys, weights=weights))
+    gaps = [*(x - y for x, y in zip(mixed, keys[0], strict=True)), sum(weights) - 1]
+    claims = [Claim(field.number(gap), "zero") for gap in gaps]
+    claims += [Claim(field.number(weight), "nonnegative") for weight in weights]
+    return draft.proved(because, certificate(decide(field, claims)))
 
 
 class Query:
@@ -162,7 +161,7 @@ class Query:
 
     def weights_at(self, beta: float) -> Matrix:
         digits = Digits(self.field.budget, 60 + int(10 * abs(math.log10(beta))))
-        leads = [number_at(digits, lead, 1, beta) for lead in self.leads]
+        leads = [digits.value(lead, 1, beta) for lead in self.leads]
         top = max(-min(leads), digits.context.mpf(0))
         gaps = [
             float(max(x, digits.context.mpf(-1e300))) for x in (-top, *(-y - top for y in leads))
@@ -207,10 +206,6 @@ class Query:
             f"the other keys together have at most {self.eps:g} of the weight from this beta on"
         )
         return BetaNeeded(formula, high, n, {n: high})
-
-
-def _keys_certificate(kind: str, keys: list[list[Fraction]], **rest: Any) -> dict[str, Any]:
-    return {"kind": kind, "keys": keys, **rest}
 
 
 def _largest_weight(weights: list[Fraction]) -> float:

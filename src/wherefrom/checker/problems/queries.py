@@ -42,7 +42,6 @@ from wherefrom.checker.spaces import (
     evaluate,
     key_blocks,
     key_values,
-    number_at,
     orthonormal,
 )
 
@@ -168,9 +167,7 @@ class Queries:
         """For each head the logit of each group at one n and beta, with many digits."""
         heads = self.exact_heads_at(n)
         if heads is not None:
-            return [
-                [number_at(arithmetic, head[g], n, beta) for g in self.groups] for head in heads
-            ]
+            return [[arithmetic.value(head[g], n, beta) for g in self.groups] for head in heads]
         root = arithmetic.function("sqrt", arithmetic.number(n - self.named))
         lone = n == self.named + 1
         values = key_blocks(self.groups, self.noisy, Fraction(beta), n, root, lone)
@@ -340,7 +337,7 @@ class Queries:
         for index, (a, b, others) in enumerate(self.rows_in_digits(arithmetic, n, beta)):
             gap = others - b
             if exact is not None:
-                gap = number_at(arithmetic, exact[index]["others"] - exact[index]["b"], n, beta)
+                gap = arithmetic.value(exact[index]["others"] - exact[index]["b"], n, beta)
             scale = min(arithmetic.context.mpf(1), most / max(abs(a), abs(b), abs(others), 1))
             gap = max(min(gap, most), -most)
             heads.append((float(a * scale), float(b * scale), float(gap), float(others * scale)))
@@ -706,7 +703,7 @@ def decades_until_settled(x: Number, n: int) -> Fraction:
         terms = []
         for order, part in by_power(poly, "beta").items():
             if sign_on(x.field, part, n, n):
-                size = abs(number_at(digits, Number(x.field, part, ONE), n, 1))
+                size = abs(digits.value(Number(x.field, part, ONE), n))
                 terms.append((Fraction(order), Fraction(float(digits.context.log10(size)))))
         if terms:
             lead, size = max(terms)
@@ -732,7 +729,7 @@ def near_zeros(x: Number, everywhere: bool = False) -> set[int]:
     arithmetic = Digits(field.budget, 30)
 
     def size(n: int) -> float:
-        return float(abs(number_at(arithmetic, lead, n, 1)))
+        return float(abs(arithmetic.value(lead, n)))
 
     grid = sorted({field.least_n + k for k in range(40)} | {int(1.2**k) for k in range(20, 190)})
     sizes = [size(n) for n in grid]
