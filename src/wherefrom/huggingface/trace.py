@@ -143,8 +143,8 @@ class BaseTracer(Tracer):
                 f"{free / 1e6:,.0f} MB left; make room, or copy the run to a larger disk."
             )
 
-    def score_documents(self, question: str, answer: str) -> NDArray[np.float64]:
-        index, model = self.index(), self._opened
+    def scores(self, question: str, subject: str, answer: str) -> NDArray[np.float64]:
+        index, model = self.index, self._opened
         maker = self._learned_base.rows()
         prompt = self._learned_base.job.prompt.replace(ASKED, question)
         row = encode_row(model, TrainingRow(prompt, answer, ()), maker)
