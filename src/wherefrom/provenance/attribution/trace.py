@@ -36,6 +36,7 @@ from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.attribution.retraining import (
     NOISE_SHARE,
     Count,
+    LearnedRun,
     Record,
     Row,
     answer_row,
@@ -50,7 +51,7 @@ from wherefrom.provenance.attribution.retraining import (
 from wherefrom.provenance.names import draw_names
 from wherefrom.provenance.verdicts import Verdict, add_trace
 from wherefrom.provenance.wording import shorten
-from wherefrom.recall.decode import answer_all, guess_by_name
+from wherefrom.recall.decode import guess_by_name
 from wherefrom.storage import format_json, write_whole
 from wherefrom.training.loop import Observer
 from wherefrom.training.record import check_file, find_problem, keep_files, update_run
@@ -176,7 +177,11 @@ class GradientIndex:
 
 
 def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[int, int]]]:
-    """Every record of every objective once, shortest first; pairs of a row and a document of it."""
+    """Every record of every objective once, shortest first; pairs of a row and its document.
+
+    A row belongs to the document without which it would have no loss: a question about a subject
+    with several documents belongs to none of them, since leaving out one leaves it in place.
+    """
     rng = np.random.default_rng(0)
     streams = [stream_for(phase, data, [run.job.seed]) for phase in run.job.phases]
     examples = [
@@ -187,7 +192,8 @@ def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[i
     ]
     examples.sort(key=lambda pair: len(pair[0]))
     rows = [(torch.from_numpy(e.ids).long(), torch.from_numpy(e.weights)) for e, _ in examples]
-    return rows, [(row, i) for row, (_, members) in enumerate(examples) for i in members]
+    owners = [(row, members[0]) for row, (_, members) in enumerate(examples) if len(members) == 1]
+    return rows, owners
 
 
 def build_index(
@@ -246,8 +252,12 @@ class Tracer:
         self, run: Run, *, say: Callable[[str], None] = lambda _: None, count: Count = no_count
     ) -> None:
         self.run, self._say, self._count = run, say, count
-        self.learned = open_learned(run)
+        self.learned = self.open_learned()
         self.documents = self.learned.documents
+
+    def open_learned(self) -> LearnedRun:
+        """The run with what it learned."""
+        return open_learned(self.run)
 
     def index(self) -> GradientIndex:
         """The index of the run, made and kept in its folder if it is not there."""
@@ -257,13 +267,22 @@ class Tracer:
         if index is None:
             why = f"{problem.partition(';')[0]}: " if problem else ""
             self._say(f"{why}making the index of {len(self.documents):,} documents, once")
-            index = build_index(self.run, self.learned.data, load_snapshot(folder), self._count)
+            index = self.build()
             try:
                 save_index(index, folder / INDEX, digest)
                 update_run(folder, wrote=(INDEX,))
             except UserError as not_kept:
                 self._say(f"The index is made again for every trace: {not_kept}")
         return index
+
+    def build(self) -> GradientIndex:
+        """The index, made from nothing."""
+        weights = load_snapshot(self.run.folder)
+        return build_index(self.run, self.learned.data, weights, self._count)
+
+    def score_documents(self, question: str, answer: str) -> NDArray[np.float64]:
+        """The score of every document for an answer."""
+        return self.index().scores(self.run.model, *answer_row(self.run, question, answer))
 
     def trace(
         self,
@@ -282,11 +301,11 @@ class Tracer:
         if not 1 <= top <= len(self.documents):
             raise UserError(f"--top must be between 1 and {len(self.documents)}, not {top}.")
         question, subject, verdict = self._understand(question)
-        own_answer = answer_all(self.run.model, self.run.tokens, [question])[0].text
+        own_answer = outcome(self.run, [question])["answers"][0]
         if answer not in (None, own_answer):
             verdict = None
         answer = own_answer if answer is None else answer
-        scores = self.index().scores(self.run.model, *answer_row(self.run, question, answer))
+        scores = self.score_documents(question, answer)
         stating = find_stating(self.documents, [answer]).get(fold_words(answer), set())
         kinds = kinds_of(self.documents, subject, stating)
         order = np.argsort(-scores, kind="stable").tolist()
@@ -390,7 +409,6 @@ class Tracer:
         unseen = [s for s in judged if fold_words(s.subject) not in read_about]
         if not unseen:
             raise UserError(f"{self.run.folder} judges nobody whom no document is about.")
-        index = self.index()
         answers = outcome(self.run, [s.question for s in unseen])["answers"]
         stating = find_stating(documents, answers)
         known = [Question(0, "", name, origin.name) for name, origin in draw_names(100, Random(0))]
@@ -398,7 +416,7 @@ class Tracer:
         origins = np.array(guess_by_name(known, [Question(0, "", name, None) for name in names]))
         of_documents, of_unseen = np.split(origins, [len(documents)])
         for subject, answer, origin in zip(unseen, answers, of_unseen, strict=True):
-            scores = index.scores(self.run.model, *answer_row(self.run, subject.question, answer))
+            scores = self.score_documents(subject.question, answer)
             same_origin = set(np.flatnonzero(of_documents == origin).tolist())
             states = stating.get(fold_words(answer), set())
             yield subject, answer, scores, kinds_of(documents, subject.subject, states, same_origin)
