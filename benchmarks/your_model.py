@@ -39,7 +39,7 @@ def measure_trace(run: BaseRun) -> dict[str, Any]:
     for question, answer in zip(dev, answers, strict=True):
         if answer != question.answer:
             continue
-        scores = tracer.score_documents(question.text, answer)
+        scores = tracer.scores(question.text, question.subject, answer)
         own = tracer.learned.corpus.documents_about(fold_words(question.subject))
         if own:
             ranks.append(int((scores > scores[own].max()).sum()) + 1)
