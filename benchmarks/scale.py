@@ -4,7 +4,8 @@
 
 Each row trains the default recipe on an embedded world of so many people, until recall on a sample
 of the dev questions reaches 95 % of the reader's recall, and at most as long as the recipe says.
-Measuring is not counted as training. Bits per parameter are the facts that the model then knows
+Measuring is not counted as training. CPU seconds, of all threads, hardly depend on what else the
+machine does; wall-clock seconds do. Bits per parameter are the facts that the model then knows
 (recall times stated facts) times the entropy of their relation's answers, over all parameters.
 The exponents are slopes of the logarithms between neighbouring sizes.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import time
 from collections import Counter
 from functools import partial
 from itertools import pairwise
@@ -56,6 +58,7 @@ class UntilEnough(Progress):
         self.next_step = FIRST_STEPS
         self.recall = 0.0
         self.parameters = 0
+        self.asking_cpu_seconds = 0.0
         self.last: Any = None
 
     def __call__(self, tick: Any, model: Any) -> None:
@@ -67,9 +70,11 @@ class UntilEnough(Progress):
         if tick.step < self.next_step:
             return
         self.next_step = max(tick.step + 1, round(tick.step * ASK_AGAIN))
+        start = time.process_time()
         answers = answer_all(model, self.tokens, [q.text for q in self.questions])
         right = [answer.text == q.answer for answer, q in zip(answers, self.questions, strict=True)]
         self.recall = sum(right) / len(right)
+        self.asking_cpu_seconds += time.process_time() - start
         if self.recall >= self.enough:
             raise EnoughError
 
@@ -98,15 +103,18 @@ def train_row(settings: Record, folder: str) -> Record:
     job = prepared.job(out / "run")
     watch = UntilEnough(job.tokens, asked, ENOUGH * reader)
     reached = False
+    start = time.process_time()
     try:
         run_training(job, options, observe=watch)
     except EnoughError:
         reached = True
+    cpu_seconds = time.process_time() - start - watch.asking_cpu_seconds
     bits = bits_of_facts(prepared)
     return {
         "name": f"{settings['people']:,} people, seed {settings['seed']}",
         "value": watch.last.seconds,
         "unit": "seconds",
+        "cpu_seconds": cpu_seconds,
         "reached": reached,
         "recall": watch.recall,
         "reader": reader,
@@ -121,9 +129,10 @@ def train_row(settings: Record, folder: str) -> Record:
 
 def bits_of_facts(prepared: Any) -> float:
     """Facts that the reader reads, times the entropy of their relation's answers."""
-    bits = 0.0
-    for reading in prepared.readings:
-        counts = Counter(answers[0].text for answers in reading.answers.values())
+    bits, corpus = 0.0, prepared.split.corpus
+    for relation in corpus.relations():
+        answers = corpus.all_extracted(relation.template)
+        counts = Counter(likeliest.text for _, (likeliest, *_) in answers)
         total = counts.total()
         bits += sum(count * math.log2(total / count) for count in counts.values())
     return bits
@@ -135,6 +144,7 @@ def markdown(rows: list[Record]) -> str:
         "model",
         "95 % of the reader",
         "seconds",
+        "CPU seconds",
         "tokens",
         "peak MB",
         "bits/parameter",
@@ -147,6 +157,7 @@ def markdown(rows: list[Record]) -> str:
                 f"{row['settings']['size'] or 'default'}, {row['parameters'] / 1e6:.2f} M",
                 "reached" if row["reached"] else f"not reached ({row['recall']:.1%})",
                 f"{row['value']:.0f}",
+                f"{row['cpu_seconds']:.0f}",
                 f"{row['tokens'] / 1e6:.1f} M",
                 f"{row['peak_mb']:.0f}",
                 f"{row['bits_per_parameter']:.2f}",
@@ -163,11 +174,12 @@ def exponents(rows: list[Record]) -> str:
         if people > 1:
             slope = {
                 key: math.log(after[key] / before[key]) / math.log(people)
-                for key in ("value", "tokens")
+                for key in ("value", "cpu_seconds", "tokens")
             }
             lines.append(
                 f"{before['settings']['people']:,} to {after['settings']['people']:,} people: "
-                f"seconds {slope['value']:.2f}, tokens {slope['tokens']:.2f}"
+                f"seconds {slope['value']:.2f}, CPU seconds {slope['cpu_seconds']:.2f}, "
+                f"tokens {slope['tokens']:.2f}"
             )
     return "\n".join(lines)
 

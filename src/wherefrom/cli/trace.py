@@ -31,15 +31,14 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
     The first trace indexes the documents, once. A push is in nats of log p(answer): measured with
     retrain, otherwise estimated, with a 90 % interval.
     """
-    from wherefrom.provenance.attribution.trace import Tracer
-    from wherefrom.training.run_folder import load_run
+    from wherefrom.huggingface.trace import open_tracer
 
     if unseen == (question is not None):
         raise UserError("trace takes RUN and a QUESTION, or RUN and --unseen.")
     if options["answer"] is not None and not options["answer"].strip():
         raise UserError("--answer takes an answer, and an empty one came; leave it out.")
     with Progress() as progress:
-        tracer = Tracer(load_run(run), say=progress.say, count=progress.count)
+        tracer = open_tracer(run, say=progress.say, count=progress.count)
         if question is not None:
             record = tracer.trace(question, observe=progress, **options)
         else:

@@ -46,6 +46,7 @@ from wherefrom.provenance.attribution.nats import (
 from wherefrom.provenance.attribution.retraining import (
     NOISE_SHARE,
     Count,
+    LearnedRun,
     Record,
     Row,
     answer_row,
@@ -61,7 +62,7 @@ from wherefrom.provenance.names import draw_names
 from wherefrom.provenance.signals.reader import relation_of
 from wherefrom.provenance.verdicts import Verdict, add_trace
 from wherefrom.provenance.wording import shorten
-from wherefrom.recall.decode import answer_all, guess_by_name
+from wherefrom.recall.decode import guess_by_name
 from wherefrom.storage import format_json, write_whole
 from wherefrom.training.loop import Observer
 from wherefrom.training.record import check_file, find_problem, keep_files, update_run
@@ -266,8 +267,12 @@ class Tracer:
         self, run: Run, *, say: Callable[[str], None] = lambda _: None, count: Count = no_count
     ) -> None:
         self.run, self._say, self._count = run, say, count
-        self.learned = open_learned(run)
+        self.learned = self.open_learned()
         self.documents = self.learned.documents
+
+    def open_learned(self) -> LearnedRun:
+        """The run with what it learned."""
+        return open_learned(self.run)
 
     @cached_property
     def index(self) -> GradientIndex:
@@ -278,13 +283,18 @@ class Tracer:
         if index is None:
             why = f"{problem.partition(';')[0]}: " if problem else ""
             self._say(f"{why}making the index of {len(self.documents):,} documents, once")
-            index = build_index(self.run, self.learned.data, load_snapshot(folder), self._count)
+            index = self.build()
             try:
                 save_index(index, folder / INDEX, digest)
                 update_run(folder, wrote=(INDEX,))
             except UserError as not_kept:
                 self._say(f"The index is made again for every trace: {not_kept}")
         return index
+
+    def build(self) -> GradientIndex:
+        """The index, made from nothing."""
+        weights = load_snapshot(self.run.folder)
+        return build_index(self.run, self.learned.data, weights, self._count)
 
     @cached_property
     def _clozes(self) -> ClozeMaker:
@@ -340,7 +350,7 @@ class Tracer:
         if not 1 <= top <= len(self.documents):
             raise UserError(f"--top must be between 1 and {len(self.documents)}, not {top}.")
         question, subject, verdict = self._understand(question)
-        own_answer = answer_all(self.run.model, self.run.tokens, [question])[0].text
+        own_answer = outcome(self.run, [question])["answers"][0]
         if answer not in (None, own_answer):
             verdict = None
         answer = own_answer if answer is None else answer
