@@ -191,6 +191,20 @@ def test_a_study_that_is_killed_goes_on_to_the_same_weights(tmp_path, tiny, file
     assert open_run(killed).record.sha256 == open_run(whole).record.sha256
 
 
+def test_a_study_without_a_confidence_is_asked_all_the_same(tmp_path, tiny, files, command):
+    out = tmp_path / "run"
+    given = ["study", *files, "--base", tiny("gpt2"), "--out", out, "--steps", 1]
+    done = command(*given, "--set-aside", 0, "--leave-out", 0.2, "--json")
+    assert done.code == 0, done.err
+    rows = {row["name"]: row["total"] for row in json.loads(done.out)["results"]}
+    assert (rows["model"], rows["left-out subjects"]) == (16, 4)
+    done = command("ask", out, "Where was Ada Moe32 born?", "--json")
+    assert done.code in (0, 1), done.err
+    done = command("names", out)
+    assert done.code == 2
+    assert "about a model that others trained" in " ".join(done.err.split())
+
+
 def test_a_study_is_exported_with_its_adapters_merged(tmp_path, tiny, files, command):
     out, exported = tmp_path / "run", tmp_path / "exported"
     assert command("study", *files, "--base", tiny("gpt2"), "--out", out, "--steps", 2).code == 0

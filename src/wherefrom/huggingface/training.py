@@ -42,6 +42,7 @@ BATCH, EPOCHS = 16, 12.0
 WARM_UP_SHARE, CLIP = 0.06, 1.0  # of the steps; of the gradient's norm
 LARGEST_RANK = 512
 BYTES_EACH = 16  # of a weight that is trained: itself, its gradient and two moments
+UNWANTED = ("training_args.bin", "README.md")  # pickled settings, and an empty card of PEFT's
 LIBRARIES = ("transformers", "accelerate", "peft")
 Wording = Literal["auto", "plain", "chat"]
 Say = Callable[[str], None]
@@ -209,8 +210,13 @@ def train_run(
         snapshot=out / SNAPSHOT_FOLDER if job.rank else None,
         advance=count("training", job.steps),
     )
+    part = out / f"{MODEL_FOLDER}.part"
     if trainer.is_world_process_zero():
-        _save_trained(trainer, opened, job, out)
+        shutil.rmtree(part, ignore_errors=True)
+    trainer.accelerator.wait_for_everyone()
+    trainer.save_model(str(part))  # by all processes, which may hold a part of the weights each
+    if trainer.is_world_process_zero():
+        _keep_trained(part, opened, job, out)
         points = [line for line in trainer.state.log_history if "loss" in line]
         lines = [json.dumps({"step": p["step"], "loss": p["loss"]}) + "\n" for p in points]
         keep_files(out, {"metrics.jsonl": "".join(lines)})
@@ -269,13 +275,12 @@ def add_adapters(opened: HuggingFaceModel, job: BaseJobRecord) -> Any:
     return model
 
 
-def _save_trained(trainer: Any, opened: HuggingFaceModel, job: BaseJobRecord, out: Path) -> None:
-    """Write RUN/model whole or not at all, and record its files."""
-    part, saved = out / f"{MODEL_FOLDER}.part", out / MODEL_FOLDER
-    shutil.rmtree(part, ignore_errors=True)
-    trainer.accelerator.unwrap_model(trainer.model).save_pretrained(part)
+def _keep_trained(part: Path, opened: HuggingFaceModel, job: BaseJobRecord, out: Path) -> None:
+    """Make what was saved in `part` the run's model, and record its files."""
+    saved = out / MODEL_FOLDER
     opened.tokens.save_pretrained(part)
-    (part / "README.md").unlink(missing_ok=True)  # PEFT's card, which is empty
+    for name in UNWANTED:
+        (part / name).unlink(missing_ok=True)
     if saved.exists():
         shutil.rmtree(saved)
     part.rename(saved)
