@@ -368,8 +368,8 @@ def score_methods(
             row["tail_patch"] = interval(tail_patch(material, scores))
         keep(row)
     if len(material.bank.repeated) > 2:
-        halves = {row["half"]: row["log_probability"] for row in material.bank.models}
-        first = np.array([halves[row["half"]] for row in material.bank.repeated])
+        by_number = {row["number"]: row["log_probability"] for row in material.bank.models}
+        first = np.array([by_number[row["number"]] for row in material.bank.repeated])
         again = np.array([row["log_probability"] for row in material.bank.repeated])
         ceiling, seen = correlate(first, again), material.seen
         value = interval(ceiling[seen])

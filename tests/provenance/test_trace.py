@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from copy import deepcopy
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 import wherefrom
 from wherefrom.corpus.documents import Document
+from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import retraining, trace
@@ -24,6 +26,7 @@ from wherefrom.provenance.verdicts import REMEMBERED_NATS, add_trace
 from wherefrom.provenance.wording import REMEMBERED, STATED
 from wherefrom.report.study_report import make_report
 from wherefrom.training.run_folder import load_run
+from wherefrom.training.sources import TrainingData, stream_for
 
 pytestmark = pytest.mark.usefixtures("small_training")
 
@@ -143,6 +146,29 @@ def test_a_model_that_hardly_learned_owes_nothing_to_a_line(study_copy):
     assert add_trace(stated, record).verdict == STATED
     record["likelier_than_for_other_names"] = 3.0
     assert add_trace(stated, record).verdict == REMEMBERED
+
+
+def test_a_line_owns_the_rows_that_leaving_it_out_silences(study_copy):
+    """Of a subject with several lines, the questions and the other lines keep their loss."""
+    learned = open_learned(study_copy)
+    about = Counter(learned.subjects)
+    asked = {fold_words(question.subject) for question in learned.questions}
+    several = next(i for i, s in enumerate(learned.subjects) if about[s] > 1 and s in asked)
+    single = next(i for i, s in enumerate(learned.subjects) if about[s] == 1 and s in asked)
+    _, owners = trace.training_rows(study_copy, learned.data)
+    for place, own_questions in ((several, 0), (single, 1)):
+        line = learned.documents[place].line
+        block = study_copy.model.config.block
+        data = TrainingData.encode(
+            learned.corpus, learned.questions, study_copy.tokens, block, [line]
+        )
+        silenced = 0
+        for phase in study_copy.job.phases:
+            for source in stream_for(phase, data, [study_copy.job.seed]).sources:
+                silenced += sum(number in data.left_out for number in source.numbers)
+        assert sum(owner == place for _, owner in owners) == silenced
+        questions = {number for number in data.left_out if number >= len(learned.documents)}
+        assert len(questions) == own_questions
 
 
 def test_retraining_measures_the_push_in_nats(study_copy):

@@ -478,6 +478,14 @@ def write_learned(database: Database, role: str, questions: Iterable[Question]) 
     database.write_questions([role], rows)
 
 
+def read_learned(database: Database, role: str = "train") -> list[Question]:
+    """The questions that `write_learned` wrote, without their lines; none if there are none."""
+    rows = database.questions([role]) or ()
+    return [
+        Question(0, text, subject, answer, wording) for *_, subject, text, answer, wording in rows
+    ]
+
+
 def write_subjects(database: Database, subjects: Iterable[HeldOutQuestion]) -> None:
     """Write the held-out questions of a run."""
     database.write_questions(HELD_OUT, map(astuple, subjects))

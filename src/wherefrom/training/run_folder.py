@@ -33,6 +33,7 @@ from wherefrom.corpus.batches import StreamPosition
 from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import QuestionSet, question_rows, read_questions
+from wherefrom.corpus.split import read_learned
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import Printable, UserError
 from wherefrom.model.config import make_config
@@ -437,13 +438,30 @@ def _open_documents(source: SourceFile) -> Database | None:
 
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:
-    """The questions that the run learned: its file without subjects set aside or left out."""
+    """The questions that the run learned: those of its database, or else of its file.
+
+    The file also has the subjects that were set aside or left out.
+    """
+    stored = _stored_questions(source)
+    if stored is not None:
+        return stored
     file = read_questions(source.locate(), source.run.templates)
     excluded = (*source.run.left_out, *source.run.not_learned)
     gone = set(map(fold_words, excluded))
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
     source.check_part("questions", digest_of(question_rows(kept)))
     return replace(file, questions=kept)
+
+
+def _stored_questions(source: SourceFile) -> QuestionSet | None:
+    """The training questions in the database of the run, if they are those that it learned."""
+    with suppress(UserError):
+        with Database.open(check_file(source.folder, RUN_DATABASE)) as database:
+            questions = tuple(read_learned(database))
+        if questions and digest_of(question_rows(questions)) == source.run.job.questions:
+            path, templates = Path(source.record.path), source.run.templates
+            return QuestionSet(path, source.record.sha256, templates, questions)
+    return None
 
 
 @dataclass(frozen=True)
@@ -474,11 +492,21 @@ class TrainingState:
     recalls: list[tuple[int, float]] = field(default_factory=list)  # in this phase: step, share
     phase_steps: list[int] = field(default_factory=list)  # of the phases that have ended
 
-    def add_step(self, seconds: float) -> None:
+    def add_step(self, seconds: float, tokens: int, loss: float, position: StreamPosition) -> None:
+        """Count a step; position: that of the next batch."""
         self.step += 1
         self.total_steps += 1
         self.seconds += seconds
         self.total_seconds += seconds
+        self.tokens += tokens
+        self.pending_losses.append(loss)
+        self.place = position
+
+    def end_phase(self) -> None:
+        """Go on to the next phase."""
+        self.phase_steps.append(self.step)
+        self.phase, self.step, self.seconds = self.phase + 1, 0, 0.0
+        self.place, self.recalls = StreamPosition(), []
 
 
 def save_checkpoint(

@@ -177,7 +177,11 @@ class GradientIndex:
 
 
 def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[int, int]]]:
-    """Every record of every objective once, shortest first; pairs of a row and a document of it."""
+    """Every record of every objective once, shortest first; pairs of a row and its document.
+
+    A row belongs to the document without which it would have no loss: a question about a subject
+    with several documents belongs to none of them, since leaving out one leaves it in place.
+    """
     rng = np.random.default_rng(0)
     streams = [stream_for(phase, data, [run.job.seed]) for phase in run.job.phases]
     examples = [
@@ -188,7 +192,8 @@ def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[i
     ]
     examples.sort(key=lambda pair: len(pair[0]))
     rows = [(torch.from_numpy(e.ids).long(), torch.from_numpy(e.weights)) for e, _ in examples]
-    return rows, [(row, i) for row, (_, members) in enumerate(examples) for i in members]
+    owners = [(row, members[0]) for row, (_, members) in enumerate(examples) if len(members) == 1]
+    return rows, owners
 
 
 def build_index(
