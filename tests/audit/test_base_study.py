@@ -89,15 +89,16 @@ def test_a_model_of_others_is_studied_as_any_other(tmp_path, tiny, files, comman
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_adapters_of_every_architecture_learn_and_are_loaded_again(tmp_path, tiny, files, kind):
     """The loss falls on rows that repeat, and the folder gives the model that was trained."""
-    from wherefrom.huggingface.training import BaseSettings, make_job, train_run
+    from wherefrom.huggingface.training import BaseSettings, BaseTraining, Conduct, make_job
 
     opened = HuggingFaceModel(tiny(kind), to_train=True)
     before = [each.clone() for each in opened.model.parameters()]
     maker = make_rows(files)
     settings = BaseSettings(base=tiny(kind), steps=12, rate=0.02)
     job = make_job(settings, opened, PROMPT, maker.database, maker.questions, None)
-    learned, out = (maker.database, maker.questions), tmp_path / "run"
-    run = train_run(job, opened, *learned, out, {"kind": "base"}, resume=False)
+    learned = (maker.database, maker.questions)
+    training = BaseTraining(job, *learned, tmp_path / "run", {"kind": "base"})
+    run = training.run(opened, Conduct(resume=False))
     lines = (run.folder / "metrics.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
     assert np.mean(losses[-3:]) < np.mean(losses[:3])

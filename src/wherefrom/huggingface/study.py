@@ -34,10 +34,11 @@ from wherefrom.huggingface.knowledge import describe_knowledge
 from wherefrom.huggingface.rows import RECIPE, RowMaker, encode_row
 from wherefrom.huggingface.training import (
     BaseSettings,
+    BaseTraining,
+    Conduct,
     check_base,
     check_memory,
     make_job,
-    train_run,
 )
 from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.model.interface import LanguageModel
@@ -295,9 +296,12 @@ def train_both(
 ) -> tuple[BaseRun, BaseRun]:
     """The run, and the same model that learns from the training questions alone."""
     split = prepared.split
-    steps = max(1, round(QUESTIONS_ONLY_SHARE * job.steps))
-    changes: dict[str, Any] = {"steps": steps, "reads_documents": False}
-    changes["warmup_steps"] = round(job.warmup_steps * QUESTIONS_ONLY_SHARE)
+    learned = (split.corpus, split.train.questions)
+    changes: dict[str, Any] = {
+        "steps": max(1, round(QUESTIONS_ONLY_SHARE * job.steps)),
+        "warmup_steps": round(QUESTIONS_ONLY_SHARE * job.warmup_steps),
+        "reads_documents": False,
+    }
     details = describe_run(prepared, job, out)
     what = "adapters" if job.rank else "all weights"
     runs: list[BaseRun] = []
@@ -305,22 +309,16 @@ def train_both(
         (out / SCRATCH, job.model_copy(update=changes), "the questions only"),
         (out, job, "the text and the questions"),
     ):
-        say(f"training {what} on {about}: {each.steps:,} steps")
-        model = open_base(settings) if settings.full and runs else opened
-        runs.append(
-            train_run(
-                each,
-                model,
-                split.corpus,
-                split.train.questions,
-                folder,
-                details,
-                resume=settings.resume or folder == out,
-                every=settings.checkpoint_every,
-                say=say,
-                count=count,
-            )
-        )
+        training = BaseTraining(each, *learned, folder, details)
+        resume = settings.resume or folder == out  # whose run.json is there already
+        run = training.find_finished(resume=resume)
+        if run is None:
+            say(f"training {what} on {about}: {each.steps:,} steps")
+            model = open_base(settings) if settings.full and runs else opened
+            every = settings.checkpoint_every
+            how = Conduct(resume=resume, checkpoint_every=every, say=say, count=count)
+            run = training.run(model, how)
+        runs.append(run)
     return runs[1], runs[0]
 
 
