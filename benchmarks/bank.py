@@ -1,16 +1,21 @@
-"""A bank: a run trained again on random halves of its subjects, and what each model answers.
+"""A bank: a run trained again without random parts of its text, and what each model answers.
 
     python benchmarks/bank.py RUN --out BANK [--models 32] [--repeats 8]
+    python benchmarks/bank.py RUN --out BANK --share 0.05 --lines --models 40 --repeats 8
 
-Models are trained one after another and are not kept; repeat the command to continue a stopped
-bank. `benchmarks/attribution.py --bank BANK` judges scores of lines by it. BANK holds
+A model is trained without a random share of the subjects (half of them by default), or of the
+lines. The text is dealt out anew whenever it is used up, so that everything is left out equally
+often. Models are trained one after another and are not kept; repeat the command to continue a
+stopped bank. `benchmarks/attribution.py --bank BANK` judges scores of lines by it. BANK holds
 
-    bank.json        {"format": 1, "run": SHA-256 of the run's weights}
+    bank.json        {"format": 2, "run": SHA-256 of the run's weights, "share": what a model is
+                     trained without, "unit": "subjects" or "lines"}
     questions.jsonl  a judged question a line: question, subject, right (the right answer or null),
-                     answer (the run's), seen (a document is about the subject)
-    models.jsonl     a model a line: half (its number), seed (0, or that of a repeated half),
-                     without (the lines left out), log_probability (of the run's answer to every
-                     question, in the order of questions.jsonl), answers (the model's own)
+                     answer (the run's), log_probability (of this answer by the run), seen (a
+                     document is about the subject)
+    models.jsonl     a model a line: number, seed (0, or that of a repeated model), without (the
+                     lines left out), log_probability (of the run's answer to every question, in the
+                     order of questions.jsonl), answers (the model's own)
 """
 
 from __future__ import annotations
@@ -35,13 +40,13 @@ from wherefrom.storage import make_folder, read_json, write_json, write_whole
 from wherefrom.training.run_folder import Run, load_run
 
 BANK, QUESTIONS, MODELS = "bank.json", "questions.jsonl", "models.jsonl"
-FORMAT = 1
-OTHER_SEED = 1_000_003  # added to the run's for a repeated half
+FORMAT = 2
+OTHER_SEED = 1_000_003  # added to the run's for a repeated model
 
 
 @dataclass(frozen=True, eq=False)
 class Bank:
-    """A bank that was read: its questions, its models, and those of repeated halves."""
+    """A bank that was read: its questions, its models, and those that were repeated."""
 
     questions: list[Record]
     models: list[Record]
@@ -58,7 +63,7 @@ def bank_questions(learned: LearnedRun) -> list[Record]:
     judged = [s for s in read_subjects(learned.run.folder) if s.role == JUDGED]
     if not judged:
         raise UserError(f"{learned.run.folder} has no judged subjects to ask about.")
-    answers = outcome(learned.run, [s.question for s in judged])["answers"]
+    said = outcome(learned.run, [s.question for s in judged])
     read_about = set(learned.subjects)
     return [
         {
@@ -66,48 +71,74 @@ def bank_questions(learned: LearnedRun) -> list[Record]:
             "subject": subject.subject,
             "right": subject.answer,
             "answer": answer,
+            "log_probability": log_p,
             "seen": fold_words(subject.subject) in read_about,
         }
-        for subject, answer in zip(judged, answers, strict=True)
+        for subject, answer, log_p in zip(
+            judged, said["answers"], said["log_probability"], strict=True
+        )
     ]
 
 
-def fill_bank(
-    run: Run,
-    out: Path,
-    *,
-    models: int = 32,
-    repeats: int = 8,
-    say: Callable[[str], None] = lambda _: None,
-) -> Bank:
-    """Train the models that a bank lacks, one after another; a stopped bank is continued.
+@dataclass(frozen=True)
+class BankPlan:
+    """What the models of a bank are trained without, and how many there are.
 
-    repeats: how many of the halves are trained once more, from another start in another order.
+    share: of the subjects or, if `by_lines`, of the lines. repeats: how many models are trained
+    once more, from another start in another order.
     """
-    if models < 2 or not 0 <= repeats <= models:
-        raise UserError(
-            "a bank needs at least 2 models, and no more repeated halves than models; "
-            f"it was given {models} and {repeats}."
-        )
+
+    models: int = 32
+    repeats: int = 8
+    share: float = 0.5
+    by_lines: bool = False
+
+    def __post_init__(self) -> None:
+        if self.models < 2 or not 0 <= self.repeats <= self.models:
+            raise UserError(
+                "a bank needs at least 2 models, and no more repeated models than models; "
+                f"it was given {self.models} and {self.repeats}."
+            )
+        if not 0 < self.share <= 0.5:
+            raise UserError(f"--share must be above 0 and at most 0.5, not {self.share}.")
+
+    def lines_without(self, learned: LearnedRun, number: int) -> list[int]:
+        """The lines that a model is trained without."""
+        subjects = sorted(set(learned.subjects))
+        lines = [document.line for document in learned.documents]
+        count = len(lines) if self.by_lines else len(subjects)
+        size = max(1, int(self.share * count))
+        deal, hand = divmod(number, count // size)
+        order = np.random.default_rng([0xBA4C, deal]).permutation(count)
+        chosen = order[hand * size : (hand + 1) * size].tolist()
+        if self.by_lines:
+            return sorted(lines[i] for i in chosen)
+        return learned.lines_about({subjects[i] for i in chosen})
+
+
+def fill_bank(
+    run: Run, out: Path, plan: BankPlan, say: Callable[[str], None] = lambda _: None
+) -> Bank:
+    """Train the models that a bank lacks, one after another; a stopped bank is continued."""
     learned = open_learned(run)
-    about = {"format": FORMAT, "run": run.record.sha256}
+    about: Record = {"format": FORMAT, "run": run.record.sha256, "share": plan.share}
+    about["unit"] = "lines" if plan.by_lines else "subjects"
     if (out / BANK).exists() and read_json(out / BANK) != about:
-        raise UserError(f"{out} holds the bank of another run; choose another --out.")
+        raise UserError(f"{out} holds the bank of another run or share; choose another --out.")
     questions = bank_questions(learned)
-    subjects = sorted(set(learned.subjects))
     make_folder(out)
     write_json(out / BANK, about)
     write_lines(out / QUESTIONS, questions)
     rows = read_lines(out / MODELS)
-    done = {(row["half"], row["seed"]) for row in rows}
-    wanted = [(half, 0) for half in range(models)] + [(half, OTHER_SEED) for half in range(repeats)]
-    for half, seed in wanted:
-        if (half, seed) not in done:
-            say(f"training on half {half + 1}" + (", from another start" if seed else ""))
-            order = np.random.default_rng([0xBA4C, half]).permutation(len(subjects))
-            without = learned.lines_about({subjects[i] for i in order[: len(subjects) // 2]})
+    done = {(row["number"], row["seed"]) for row in rows}
+    wanted = [(number, 0) for number in range(plan.models)]
+    wanted += [(number, OTHER_SEED) for number in range(plan.repeats)]
+    for number, seed in wanted:
+        if (number, seed) not in done:
+            say(f"training model {number + 1}" + (", from another start" if seed else ""))
+            without = plan.lines_without(learned, number)
             row = ask_twin(learned, questions, without, out / "model", seed=seed)
-            rows.append({"half": half, **row})
+            rows.append({"number": number, **row})
             write_lines(out / MODELS, rows)
     return read_bank(out)
 
@@ -132,7 +163,7 @@ def read_bank(out: Path) -> Bank:
     """The bank in a folder."""
     if not (out / MODELS).is_file() or not (out / QUESTIONS).is_file():
         raise UserError(f"{out} holds no bank; make one with benchmarks/bank.py.")
-    rows = sorted(read_lines(out / MODELS), key=lambda row: int(row["half"]))
+    rows = sorted(read_lines(out / MODELS), key=lambda row: int(row["number"]))
     models, repeated = ([r for r in rows if bool(r["seed"]) == again] for again in (False, True))
     return Bank(read_lines(out / QUESTIONS), models, repeated)
 
@@ -153,12 +184,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="folder of the bank")
-    parser.add_argument("--models", type=int, default=32, help="each on a random half")
-    parser.add_argument("--repeats", type=int, default=8, help="halves trained once more")
+    parser.add_argument("--models", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=8, help="models trained once more")
+    parser.add_argument("--share", type=float, default=0.5, help="left out of each model")
+    parser.add_argument("--lines", action="store_true", help="leave out lines, not subjects")
     args = parser.parse_args()
-    bank = fill_bank(
-        load_run(args.run), args.out, models=args.models, repeats=args.repeats, say=say
-    )
+    plan = BankPlan(args.models, args.repeats, args.share, args.lines)
+    bank = fill_bank(load_run(args.run), args.out, plan, say)
     say(
         f"{len(bank.models)} models and {len(bank.repeated)} repeated ones, asked "
         f"{len(bank.questions)} questions: {args.out}"

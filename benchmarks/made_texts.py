@@ -32,14 +32,15 @@ LICENCES = Path("/usr/share/doc")
 PAGE_WORDS = range(180, 651)
 SILENT = 0.3  # share of the invented documents that do not state an answer
 MENTIONS = 0.8  # share of the invented documents that mention another value
-Facts = dict[str, str | None]  # by template: the answer, None where the document states none
+# by template: the answer, None where the document states none; not there if the rule cannot tell
+Facts = dict[str, str | None]
 
 
 @dataclass(frozen=True)
 class MadeText:
     """File name -> content, and for each subject its facts."""
 
-    files: Mapping[str, str]
+    files: dict[str, str]
     facts: Mapping[str, Facts]
 
 
@@ -101,14 +102,12 @@ def manpages(rng: random.Random) -> MadeText:
             continue
         page = strip_roff(source)
         date, package = (
-            (heading[1] or heading[2] or "").replace("\\-", "-"),
-            heading[3].replace("\\-", "-"),
+            " ".join(strip_roff(text).split())
+            for text in (heading[1] or heading[2] or "", heading[3])
         )
         page += f"\n{package} {date} {name}({number})\n"
         first = re.match(r"\s*([\w.+-]+) ?\(\d\w*\)", section_of(page, "SEE ALSO"))
-        author = re.search(
-            NAME, section_of(page, "AUTHORS?").replace("Written", "").replace("\n", " ")
-        )
+        author = re.search(NAME, section_of(page, "AUTHORS?").replace("Written", ""))
         if len(page.split()) not in PAGE_WORDS or sources.get(package, 0) > 12:
             continue
         if author and NO_NAME.search(author[0]):
@@ -150,29 +149,41 @@ def debian(rng: random.Random) -> MadeText:
 
 
 def copyrights(rng: random.Random) -> MadeText:
-    """Licence files: where a program comes from, under what name, and its licence."""
-    files, facts = {}, {}
+    """Licence files: where a program comes from, under what name, its licence and who holds it.
+
+    Where a file has several licences or holders, none of them is asked for. Some files are cut
+    before their first stanza, so that they certainly name neither.
+    """
+    files: dict[str, str] = {}
+    facts: dict[str, Facts] = {}
     for file in sorted(LICENCES.glob("*/copyright")):
         text = file.read_text(encoding="utf-8", errors="replace")
-        fields = dict(
-            reversed(re.findall(r"^(Upstream-Name|Source|License|Copyright): *(\S.*)$", text, re.M))
-        )
-        name = file.parent.name
-        if len(fields) < 3 or text in files.values():
+        fields: dict[str, list[str]] = {}
+        for key, value in re.findall(r"^([A-Z][\w-]+): *(\S.*)$", text, re.M):
+            fields.setdefault(key, []).append(value)
+        name, header = file.parent.name, text.split("\nFiles:")[0]
+        if not {"Source", "License", "Copyright"} <= fields.keys():
             continue
-        files[name] = " ".join(text.split())[:2500].replace("\n", " ")
-        holder = re.search(NAME, fields.get("Copyright", ""))
-        facts[name] = {
-            "Where does {subject} come from?": fields.get("Source"),
-            "What do its authors call {subject}?": fields.get("Upstream-Name"),
-            "Which licence does {subject} have?": fields.get("License"),
-            "Who holds the copyright of {subject}?": holder[0]
-            if holder and not NO_NAME.search(holder[0])
-            else None,
+        is_cut = "opyright:" not in header and "icense:" not in header and rng.random() < SILENT
+        content = " ".join((header if is_cut else text).split())[:2500]
+        if content in files.values():
+            continue
+        files[name] = content
+        asked: Facts = {
+            "Where does {subject} come from?": fields["Source"][0],
+            "What do its authors call {subject}?": fields.get("Upstream-Name", [None])[0],
         }
-        for template, answer in facts[name].items():
-            if answer and " ".join(answer.split()) not in files[name]:
-                facts[name][template] = None
+        holders = {re.sub(r"[-\d\s,©()C]+ ", "", value, count=1) for value in fields["Copyright"]}
+        only = {
+            "Which licence does {subject} have?": set(fields["License"]),
+            "Who holds the copyright of {subject}?": {holder.split(" <")[0] for holder in holders},
+        }
+        for template, values in only.items():
+            if is_cut:
+                asked[template] = None
+            elif len(values) == 1:
+                asked[template] = values.pop()
+        facts[name] = {t: a for t, a in asked.items() if a is None or a in content}
     rows = [json.dumps({"title": name, "text": text}) + "\n" for name, text in files.items()]
     return MadeText({"documents.jsonl": "".join(rows)}, facts)
 
@@ -256,6 +267,33 @@ def make_value(kind: str, rng: random.Random) -> str:
     return rng.choice(kind.split(","))
 
 
+def contradict(text: MadeText, rng: random.Random, count: int) -> dict[str, dict[str, int]]:
+    """Add second documents that state another value for a relation about some subjects.
+
+    Returns, by question, its two values with their lines. The lines are added to the documents.
+    """
+    lines = text.files["documents.txt"].splitlines(keepends=True)
+    line_of = {line.split("\t")[0]: number for number, line in enumerate(lines, start=1)}
+    rules = INVENTED["painters"]["relations"]
+    found: dict[str, dict[str, int]] = {}
+    subjects = sorted(text.facts)
+    rng.shuffle(subjects)
+    for subject in subjects:
+        relation = rules[len(found) % len(rules)]
+        value = text.facts[subject][relation["asks"]]
+        other = make_value(relation["values"], rng)
+        if value is None or other == value or len(found) == count:
+            continue
+        others = [make_value(relation["values"], rng) for _ in range(2)]
+        said = rng.choice(relation["states"]).format(s=subject, v=other)
+        aside = rng.choice(relation["mentions"]).format(s=subject, o=others[0])
+        lines.append(f"{subject}\tAnother register has {subject}. {said} {aside}\n")
+        asked = relation["asks"].replace("{subject}", subject)
+        found[asked] = {value: line_of[subject], other: len(lines)}
+    text.files["documents.txt"] = "".join(lines)
+    return found
+
+
 def invented(kind: str, rng: random.Random, size: int = 300) -> MadeText:
     """A text of made_texts.toml: most documents state an answer, some only mention another."""
     rules: dict[str, Any] = INVENTED[kind]
@@ -309,10 +347,11 @@ def write(folder: Path, text: MadeText, *, labels: int, asked: int, seed: int) -
     subjects = sorted(text.facts)
     rng.shuffle(subjects)
     rows: dict[str, list[str]] = {"train": [], "dev": []}
-    for template in next(iter(text.facts.values())):
-        half = len(subjects) // 2
-        known = [s for s in subjects[:half] if text.facts[s][template] is not None]
-        for part, chosen in (("train", known[:labels]), ("dev", subjects[half:][:asked])):
+    half = len(subjects) // 2
+    for template in dict.fromkeys(t for facts in text.facts.values() for t in facts):
+        known = [s for s in subjects[:half] if text.facts[s].get(template) is not None]
+        others = [s for s in subjects[half:] if template in text.facts[s]]
+        for part, chosen in (("train", known[:labels]), ("dev", others[:asked])):
             for subject in chosen:
                 answer = text.facts[subject][template] or "-"
                 rows[part].append(f"{template.format(subject=subject)}\t{answer}\t{subject}\n")

@@ -129,9 +129,10 @@ def train_row(settings: Record, folder: str) -> Record:
 
 def bits_of_facts(prepared: Any) -> float:
     """Facts that the reader reads, times the entropy of their relation's answers."""
-    bits = 0.0
-    for reading in prepared.readings:
-        counts = Counter(answers[0].text for answers in reading.answers.values())
+    bits, corpus = 0.0, prepared.split.corpus
+    for relation in corpus.relations():
+        answers = corpus.all_extracted(relation.template)
+        counts = Counter(likeliest.text for _, (likeliest, *_) in answers)
         total = counts.total()
         bits += sum(count * math.log2(total / count) for count in counts.values())
     return bits

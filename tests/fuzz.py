@@ -10,7 +10,6 @@ output than that of the whole run, without the name of the damaged file in it or
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import shutil
 import signal
@@ -28,6 +27,7 @@ from click.testing import CliRunner
 
 from wherefrom.cli import cli
 from wherefrom.errors import UserError
+from wherefrom.provenance.answers import read_judged
 
 COMMAND_SECONDS = 60
 FORMULA_SECONDS = 2.0
@@ -182,7 +182,7 @@ def fuzz_files(work: Path, tries: int, rng: random.Random) -> list[str]:
         status, _, said = run_command("study", *STUDY, "--seed", seed, "--out", work / name)
         assert status == 0, said
     run, other = work / "run", work / "other"
-    question = json.loads((run / "judged.jsonl").read_text("utf-8").splitlines()[0])["question"]
+    question = read_judged(run)[0]["question"]
     commands: list[tuple[object, ...]] = [("ask", run, question, "--json")] * 4
     commands += [("report", run, "--format", "json")] * 3
     commands += [("trace", run, question, "--json"), ("judge", run, "--json", "--resamples", 20)]

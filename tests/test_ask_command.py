@@ -12,6 +12,7 @@ import pytest
 
 from wherefrom.cli import ask as ask_module
 from wherefrom.corpus.questions import read_questions
+from wherefrom.provenance.answers import read_judged
 
 
 @pytest.fixture
@@ -131,5 +132,5 @@ def test_judge_and_names_print_and_write_what_they_find(command, run, tmp_path):
         if file == "judgement":
             assert (record["risk"], record["level"]) == (0.2, 0.9)
     assert "judgement" in json.loads((studied / "run.json").read_text("utf-8"))
-    assert (studied / "judged.jsonl").is_file()
+    assert read_judged(studied)
     assert (studied / "origins.json").read_bytes() == before  # of the study

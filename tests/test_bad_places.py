@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -11,6 +10,8 @@ import sys
 import time
 
 import pytest
+
+from wherefrom.provenance.answers import read_judged
 
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
 
@@ -34,8 +35,8 @@ def locked(tiny_study, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def question(tiny_study):
-    lines = (tiny_study / "judged.jsonl").read_text("utf-8").splitlines()
-    return json.loads(lines[0])["question"]
+    judged = read_judged(tiny_study)
+    return judged[0]["question"]
 
 
 def test_what_need_not_write_works_in_a_read_only_run(locked, question):

@@ -21,6 +21,7 @@ from wherefrom.corpus.split import CALIBRATION, JUDGED, split_dev
 from wherefrom.corpus.tokenizer import MASK_CHARACTER
 from wherefrom.errors import UserError
 from wherefrom.evaluation import Evaluation, describe_predictions
+from wherefrom.provenance.answers import read_dev_answers, read_judged
 from wherefrom.recall.decode import Answer
 from wherefrom.report.study_report import make_report
 from wherefrom.storage import read_json, sha256_of
@@ -106,13 +107,13 @@ class TestEvaluate:
         found = section(make_report(fine), "recall")
         assert not found["missing"]
         assert [row[2] for row in found["table"]["rows"]] == [r["correct"] for r in record["rows"]]
-        answers = (fine / "predictions" / "dev.txt").read_text("utf-8").splitlines()
-        assert answers == [" ".join(a["prediction"].splitlines()) for a in record["answers"]]
-        shutil.rmtree(fine / "predictions")
-        (fine / "predictions").write_text("in the way")
+        answers = [row["answer"] for row in read_dev_answers(fine)["model"].values()]
+        assert answers == [answer["prediction"] for answer in record["answers"]]
+        (fine / "run.sqlite").write_text("broken")  # it is made again
         ended = command("evaluate", fine, small_world / "dev.tsv")
         assert ended.code == 0
-        assert "does not keep the table" in ended.err
+        assert "run.sqlite is not the file that the run wrote" in ended.err
+        assert [row["answer"] for row in read_dev_answers(fine)["model"].values()] == answers
 
     def test_a_study_keeps_its_own_table(self, command, tiny_study, small_world):
         before = (tiny_study / "run.json").read_bytes()
@@ -274,7 +275,7 @@ class TestReport:
 
 def before_question(run):
     """A question that the run was judged by."""
-    return json.loads((run / "judged.jsonl").read_text("utf-8").splitlines()[0])["question"]
+    return read_judged(run)[0]["question"]
 
 
 class TestSplit:

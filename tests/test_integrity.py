@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from wherefrom.errors import UserError
+from wherefrom.provenance.answers import read_judged
 from wherefrom.report.study_report import make_report
 from wherefrom.storage import read_json, read_json_lines
 from wherefrom.training.record import RUN_FILES, find_problem, read_record, update_run
@@ -25,8 +26,7 @@ def run(tiny_study, tmp_path):
 
 @pytest.fixture(scope="session")
 def question(tiny_study):
-    first = json.loads((tiny_study / "judged.jsonl").read_text("utf-8").splitlines()[0])
-    return first["question"]
+    return read_judged(tiny_study)[0]["question"]
 
 
 def refused(ended, name):
@@ -75,7 +75,7 @@ def test_every_recorded_file_is_one_of_the_list(tiny_study):
 
 @pytest.mark.parametrize(
     "name",
-    ["judgement.json", "judged.jsonl", "metrics.jsonl", "predictions/dev.jsonl"],
+    ["judgement.json", "run.sqlite", "metrics.jsonl"],
 )
 def test_a_record_that_was_cut_or_is_of_another_run_is_named_in_the_report(run, name):
     content = (run / name).read_bytes()

@@ -26,6 +26,7 @@ PACKAGES = [
     "provenance",
     "audit",
     "study",
+    "huggingface",
     "evaluation",
     "report",
     "api",
@@ -117,5 +118,6 @@ def test_a_module_says_what_it_is_and_does_nothing_forbidden():
         used = {name.split(".")[0] for name in imported(tree)}
         assert not used & unsafe, path
         if "transformers" in used:  # an extra, which takes long to load
-            assert path.name in ("huggingface.py", "audit.py"), path
-            assert "transformers" not in {name.split(".")[0] for name in loaded_with(path)}
+            assert path.name in ("huggingface.py", "trainer.py"), path
+            if path.name != "trainer.py":  # which is loaded where a training starts
+                assert "transformers" not in {name.split(".")[0] for name in loaded_with(path)}

@@ -19,6 +19,7 @@ from wherefrom.corpus.split import CALIBRATION, JUDGED, read_subjects, split_sub
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import UserError
 from wherefrom.provenance import after_training
+from wherefrom.provenance.answers import read_dev_answers
 from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence import Evidence
 from wherefrom.storage import format_json, read_json, sha256_of
@@ -40,7 +41,7 @@ from wherefrom.training.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("small_training")
 FILES = ("documents.txt", "train.tsv", "dev.tsv")
-AFTER = ("run.sqlite", "calibration.json", "judged.jsonl", "judgement.json")
+AFTER = ("run.sqlite", "calibration.json", "judgement.json")
 
 
 def lines_of(path):
@@ -70,9 +71,12 @@ def test_a_study_compares_the_model_with_all_that_needs_no_reading(tiny_study):
         "left-out subjects": (gone, False),
         "unseen subjects": (len(unseen), False),
     }
-    predictions = lines_of(tiny_study / "predictions" / "dev.txt")
-    right = [line.split("\t")[1] for line in dev]
-    correct = sum(a.strip() == b for a, b in zip(predictions, right, strict=True))
+    answers = read_dev_answers(tiny_study)
+    assert answers.keys() == {"majority", "by name", "questions only", "model", "reader"}
+    assert [row["question"] for row in answers["model"].values()] == [
+        line.split("\t")[0] for line in dev
+    ]
+    correct = sum(row["answer"] == row["truth"] for row in answers["model"].values())
     assert correct == rows["model"]["correct"] + rows["left-out subjects"]["correct"]
     twin = load_run(tiny_study / "twins" / "scratch")
     assert twin.tokens.to_json() == run.tokens.to_json()

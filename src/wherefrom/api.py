@@ -150,16 +150,16 @@ class Wherefrom:
         `options`: `answer` to trace another answer, `top` for the number of lines, `method`
         (gradient or retrain).
         """
-        from wherefrom.provenance.attribution.trace import Tracer
+        from wherefrom.huggingface.trace import open_tracer
 
-        return Record("trace", checked(Tracer(self.run).trace)(question, **options))
+        tracer = open_tracer(self.run)
+        return Record("trace", checked(tracer.trace)(question, **options))
 
     def _require_own_model(self) -> Run:
         """The run, or a UserError if it is an audit, which holds no model."""
-        from wherefrom.training.run_folder import AUDIT, load_run
+        from wherefrom.training.run_folder import load_run
 
-        is_audit = self.run.record.kind == AUDIT
-        return load_run(self.run.folder) if is_audit else self.run
+        return load_run(self.run.folder) if self.run.model is None else self.run
 
     @public
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
@@ -201,10 +201,10 @@ class Wherefrom:
     @public
     def twins(self, without: str, **options: Any) -> Record:
         """Train the run again without the documents about one subject, and compare both."""
-        from wherefrom.provenance.attribution.twins import leave_out, plan_twin
+        from wherefrom.huggingface.twins import leave_out_any, plan_twins
 
-        plan = plan_twin(self.run, without)
-        return Record("twins", checked(leave_out)(self.run, plan, **options))
+        ((plan,),) = plan_twins(self.run, [[without]])
+        return Record("twins", checked(leave_out_any)(self.run, plan, **options))
 
     @public
     def report(self, out: str | Path | None = None, form: str | None = None) -> Path:
@@ -216,8 +216,13 @@ class Wherefrom:
     @public
     def export(self, out: str | Path) -> Path:
         """Write the model as a folder that Hugging Face transformers loads."""
+        from wherefrom.huggingface.training import export_trained
         from wherefrom.model.export import export_model
+        from wherefrom.provenance.audited import BaseRun
 
+        if isinstance(self.run, BaseRun):
+            export_trained(self.run, Path(out))
+            return Path(out)
         run = self._require_own_model()
         export_model(run.model, run.tokens, Path(out), run.record.for_card())
         return Path(out)

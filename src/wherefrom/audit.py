@@ -1,42 +1,31 @@
-"""The audit, top to bottom: a model and questions in; accuracy, confidence and judgement out.
-
-`study_base` trains a model of others on a text first, by transformers' own Trainer.
-"""
+"""The audit, top to bottom: a model and questions in; accuracy, confidence and judgement out."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 from pydantic import TypeAdapter
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.corpus import questions as wordings
 from wherefrom.corpus import split as roles
 from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
 from wherefrom.corpus.documents import hash_file, read_lines
-from wherefrom.corpus.facts import informative_spans, read_facts
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
 from wherefrom.corpus.split import HeldOutQuestion
 from wherefrom.errors import Record, UserError
-from wherefrom.model.huggingface import HuggingFaceModel, check_files
 from wherefrom.model.interface import LanguageModel
+from wherefrom.model.server import is_server
 from wherefrom.provenance import audited
-from wherefrom.provenance.audited import open_model, read_answers
+from wherefrom.provenance.answers import add_audited, read_audited
+from wherefrom.provenance.audited import open_model
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.evidence import Evidence, Support, find_support, save_database
 from wherefrom.provenance.judging import judge_run, write_judgement
@@ -53,9 +42,16 @@ from wherefrom.provenance.signals.prompted import (
 )
 from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.recall.decode import Recall
-from wherefrom.storage import format_json, make_folder, sync_folder, write_whole
+from wherefrom.storage import format_json, make_folder
 from wherefrom.training import run_folder
-from wherefrom.training.record import AuditJobRecord, BaseJobRecord, keep_files, update_run
+from wherefrom.training.record import (
+    AuditJobRecord,
+    discard_changed,
+    keep_files,
+    read_record,
+    update_database,
+    update_run,
+)
 
 # shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
 FITS, TESTS = 0.45, 0.65
@@ -67,10 +63,6 @@ DECOYS = 3  # names that nobody has, whose answers others are compared with
 DELTA = 0.05  # how often a guarantee may fail
 UNSEEN_RISK = 0.02  # share of invented subjects that may be given an answer
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
-CLOZE = "Fill in the blank: {}. {}___{}\nA:"
-WINDOW, FACTS, BLOCK = 200, 4, 512  # characters beside a blank, blanks a document, tokens
-RATE, LORA_RATE, EPOCHS = 5e-5, 2e-4, 3.0
-NO_LOSS = -100  # the label of a token that Trainer does not learn
 Say = Callable[[str], None]
 Count = Callable[[str, int], Callable[[int], None]]
 
@@ -129,7 +121,7 @@ def run_audit(
         )
     details = {
         "kind": run_folder.AUDIT,
-        "model": os.path.abspath(model),
+        "model": str(model) if is_server(model) else os.path.abspath(model),
         "sha256": opened.sha256,
         "templates": list(file.templates),
         "data": data,
@@ -138,7 +130,7 @@ def run_audit(
         run_folder.open_folder(out, job, resume=resume)
         run_folder.start_run(out, job, details, say)
         ask_all(opened, subjects, state, out, count)
-        update_run(out, wrote=(audited.ANSWERS,))
+        update_run(out, wrote=(RUN_DATABASE,))
         run = cast(audited.AuditRun, audited.open_run(out))
         say("fitting a confidence, and judging it by subjects that took no part")
         subjects = calibrate(run, subjects, state, corpus)
@@ -292,24 +284,23 @@ def ask_all(
     out: Path,
     count: Count,
 ) -> None:
-    """Ask what answers.jsonl does not hold yet; it grows by a block of questions at a time."""
-    done = {record["question"] for record in read_answers(out)}
-    report, path = count("asking", len(subjects)), out / audited.ANSWERS
+    """Ask what the database does not hold yet; a block of questions at a time is kept."""
+    file = out / RUN_DATABASE
+    if RUN_DATABASE in read_record(out).files:
+        discard_changed(out, RUN_DATABASE)
+    if not file.exists():
+        with Database() as empty:
+            empty.save(file)
+    done = {record["question"] for record in read_audited(out)}
+    report, by_question = count("asking", len(subjects)), {s.question: s for s in subjects}
     report(sum(subject.question in done for subject in subjects))
-    if path.is_file():
-        whole, end, cut_off = path.read_bytes().rpartition(b"\n")
-        if cut_off:
-            write_whole(path, whole + end)
-    with path.open("a", encoding="utf-8") as file:
+    with Database.open(file) as database:
         # what only rivals use takes long, and is read where they are tuned and compared
         for rivals in (False, True):
             part = [s for s in subjects if (s.role != roles.FITTING) == rivals]
             rows = [(s.question, s.subject) for s in part if s.question not in done]
             for _, records in read_blocks(model, state, rows, rivals=rivals):
-                for record in records:
-                    file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+                add_audited(database, records, by_question, is_match)
                 report(len(records))
 
 
@@ -318,24 +309,27 @@ def calibrate(
     subjects: tuple[HeldOutQuestion, ...],
     state: AskState,
     corpus: Database | None,
+    learned: Sequence[Question] | None = None,
 ) -> tuple[HeldOutQuestion, ...]:
     """Fit the confidence on the subjects that are not judged, and keep it; returns all subjects.
 
     With a text, who is named in it was seen; without one, whoever exists is taken for seen.
+    learned: the questions by which the text is read; None: those of the subjects that calibrate.
     """
-    risk, seed = run.audit_job.risk, run.audit_job.seed
+    risk, seed = run.foreign_job.risk, run.foreign_job.seed
     known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
-    by_question = {record["question"]: record for record in read_answers(run.folder)}
+    by_question = {record["question"]: record for record in read_audited(run.folder)}
     calibrating = [s for s in subjects if s.role != roles.JUDGED]
     records = [by_question[s.question] for s in calibrating]
     answers = [record["answer"] for record in records]
     support = [Support(s.seen, False, False, (), ()) for s in calibrating]
     if corpus is not None:
-        learned = [
-            Question(0, s.question, s.subject, accepted(s.answer)[0], s.template)
-            for s in calibrating
-            if s.answer
-        ]
+        if learned is None:
+            learned = [
+                Question(0, s.question, s.subject, accepted(s.answer)[0], s.template)
+                for s in calibrating
+                if s.answer
+            ]
         with Evidence(save_database(corpus, run.folder / RUN_DATABASE, learned)) as evidence:
             named = [fold_words(s.subject) and evidence.count(s.subject).naming for s in subjects]
             pairs = zip(subjects, named, strict=True)
@@ -343,8 +337,7 @@ def calibrate(
             calibrating = [s for s in subjects if s.role != roles.JUDGED]
             names, relations = [s.subject for s in calibrating], [s.template for s in calibrating]
             support = find_support(evidence, names, answers, known, templates=relations)
-    roles.write_subjects(run.folder, subjects)
-    update_run(run.folder, wrote=(RUN_DATABASE,))
+    update_database(run.folder, lambda database: roles.write_subjects(database, subjects))
     right = np.array([is_match(a, s.answer) for a, s in zip(answers, calibrating, strict=True)])
     signals, columns = learn_signals(records, right, seed)
     policies, read_about = fit.fit_policies(
@@ -387,7 +380,7 @@ def count_right(
     folder: Path, subjects: Sequence[HeldOutQuestion], seconds: float
 ) -> list[dict[str, Any]]:
     """Rows of a table: answers that are right, and those that are right to the letter."""
-    answers = {record["question"]: record["answer"] for record in read_answers(folder)}
+    answers = {record["question"]: record["answer"] for record in read_audited(folder)}
     graders = {
         "model": ("case, accents, articles and punctuation aside", is_match),
         "exact": ("the same letters", lambda answer, right: answer in accepted(right)),
@@ -403,126 +396,3 @@ def count_right(
         row = {"name": name, "about": about, **Recall(sum(whole), len(whole)).to_dict()}
         rows.append(row | {"seconds": None if rows else seconds, "relations": relations})
     return rows
-
-
-def study_base(
-    base: str,
-    files: Sequence[Path],
-    out: Path,
-    *,
-    templates: Sequence[str] = (),
-    steps: int | None = None,
-    epochs: float | None = None,
-    seed: int = 0,
-    resume: bool = False,
-    say: Say = lambda _: None,
-    **options: Any,
-) -> Record | None:
-    """Fine-tune a model of Hugging Face on corpus and training questions, and audit it on dev.
-
-    It goes to `out`/model, as safetensors. Under torchrun all but the first process return None.
-    """
-    if len(files) != 3:
-        raise UserError(f"--base takes CORPUS TRAIN DEV, and {len(files)} files came.")
-    check_files(Path(base))
-    run_folder.check_folder(out, resume=resume)
-    saved, parts = out / "model", out / "checkpoints"
-    corpus, train = read_documents(files[0]), read_questions(files[1], templates)
-    train.require_answers()
-    read_audit_questions(files[2], train.templates)
-    lora = find_spec("peft") is not None
-    job = BaseJobRecord(
-        base=os.path.abspath(base),
-        corpus=corpus.source_sha256,
-        questions=train.sha256,
-        steps=steps,
-        epochs=epochs,
-        seed=seed,
-        adapters=lora,
-    )
-    is_first = os.environ.get("RANK", "0") == "0"
-    if is_first and parts.exists():
-        run_folder.open_folder(parts, job, resume=resume)
-    if not saved.is_dir():
-        opened = HuggingFaceModel(Path(base), to_train=True)
-        examples = make_examples(opened, corpus, train.questions)
-        import transformers
-
-        if is_first:
-            run_folder.start_run(make_folder(parts), job, {"kind": "base"}, say)
-        model, rate = opened.model, RATE
-        say(f"training {'adapters' if lora else 'all weights'} on {len(examples):,} examples")
-        if lora:
-            import peft
-
-            adapters = peft.LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear")
-            model, rate = peft.get_peft_model(model, adapters), LORA_RATE
-        gpu = torch.cuda.is_available()
-        arguments = transformers.TrainingArguments(
-            output_dir=str(parts),
-            max_steps=steps or -1,
-            num_train_epochs=epochs or EPOCHS,
-            learning_rate=rate,
-            bf16=gpu,
-            dataloader_pin_memory=gpu,
-            save_total_limit=1,
-            remove_unused_columns=False,
-            report_to=[],
-            seed=seed,
-            use_cpu=not gpu,
-            ddp_backend="gloo" if "RANK" in os.environ and not gpu else None,
-        )
-        trainer = transformers.Trainer(model, arguments, pad_examples, examples)
-        with redirect_stdout(sys.stderr):
-            trainer.train(resume_from_checkpoint=any(parts.glob("checkpoint-*")))
-        if trainer.is_world_process_zero():
-            trained: Any = trainer.accelerator.unwrap_model(trainer.model)
-            trained = trained.merge_and_unload() if lora else trained
-            trained.save_pretrained(out / "model.part")
-            opened.tokens.save_pretrained(out / "model.part")
-            (out / "model.part").rename(saved)
-            sync_folder(out)
-            for part in parts.glob("checkpoint-*"):
-                shutil.rmtree(part, ignore_errors=True)
-    if not is_first:
-        return None
-    options |= {"text": files[0], "templates": train.templates, "shots": 0, "seed": seed}
-    return run_audit(saved, files[2], out, resume=resume, say=say, **options)
-
-
-def make_examples(
-    opened: HuggingFaceModel, database: Database, questions: Sequence[Question]
-) -> list[dict[str, list[int]]]:
-    """Documents; and with loss on answers alone, questions and facts as blanks to fill in."""
-    block, end_id = min(BLOCK, opened.longest), opened.tokens.eos_token_id
-    documents = database.documents
-    facts = list(informative_spans(documents))
-    for relation in read_facts(database, questions).relations():
-        for _, stated in database.all_extracted(relation.template):
-            for i, start, end in stated[0].spans:  # what questions ask for comes first
-                facts[i] = list(dict.fromkeys([(start, end), *facts[i]]))
-    examples = []
-    pairs = [(PROMPT.replace(ASKED, q.text), accepted(q.answer)[0]) for q in questions]
-    for document, spans in zip(documents, facts, strict=True):
-        text = document.text
-        ids = [*opened.encode(text), *([] if end_id is None else [end_id])]
-        for start in range(0, len(ids), block):
-            part = ids[start : start + block]
-            examples.append({"input_ids": part, "labels": part})
-        for start, end in spans[:FACTS]:
-            before, after = text[max(0, start - WINDOW) : start], text[end : end + WINDOW]
-            pairs.append((CLOZE.format(document.subject, before, after), text[start:end]))
-    for prompt, answer in pairs:
-        ids, completion = opened.prompt(prompt), opened.continuation(prompt, answer)
-        if len(ids) + len(completion) <= block:
-            labels = [NO_LOSS] * len(ids) + completion
-            examples.append({"input_ids": ids + completion, "labels": labels})
-    return examples
-
-
-def pad_examples(rows: Sequence[dict[str, list[int]]]) -> dict[str, Tensor]:
-    """A batch, padded at the end with a token that is neither read nor learned."""
-    ids = pad_sequence([torch.tensor(row["input_ids"]) for row in rows], True)
-    labels = pad_sequence([torch.tensor(row["labels"]) for row in rows], True, NO_LOSS)
-    mask = pad_sequence([torch.ones(len(row["labels"])) for row in rows], True).long()
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels}

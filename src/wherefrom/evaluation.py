@@ -20,9 +20,10 @@ from wherefrom.corpus.matching import read_matched_questions
 from wherefrom.corpus.questions import SLOT, QuestionSet, read_questions
 from wherefrom.corpus.split import Split, split_dev
 from wherefrom.errors import UserError
+from wherefrom.provenance.answers import write_dev_answers
 from wherefrom.provenance.ask import open_asker
 from wherefrom.recall.decode import Answer, Recall, answer_all, score
-from wherefrom.study import Row, baseline_answers, compare_rows, make_row, write_answers
+from wherefrom.study import Row, baseline_answers, compare_rows, make_row
 from wherefrom.training.forecast import (
     QUESTIONS,
     add_up_passes,
@@ -30,7 +31,7 @@ from wherefrom.training.forecast import (
     describe_passes,
     made_few_passes,
 )
-from wherefrom.training.record import read_record, update_run
+from wherefrom.training.record import read_record
 from wherefrom.training.run_folder import (
     Run,
     describe_file,
@@ -191,13 +192,12 @@ def record_evaluation(run: Run, evaluation: Evaluation) -> None:
     if run.record.kind == STUDY or evaluation.recall is None:
         return
     asked = evaluation.asked
-    wrote = write_answers(run.folder, asked, evaluation.said, own=_name_own_row(run))
     dev = describe_file(asked.path, asked.sha256, run.folder, questions=len(asked.questions))
     before = read_record(run.folder)
     same_file = before.dev is not None and before.dev.sha256 == asked.sha256
     notes = dict.fromkeys([*evaluation.notes, *(before.notes if same_file else ())])
-    rows = tuple(evaluation.rows)
-    update_run(run.folder, wrote=wrote, results=rows, dev=dev, notes=tuple(notes))
+    details = {"results": tuple(evaluation.rows), "dev": dev, "notes": tuple(notes)}
+    write_dev_answers(run.folder, asked, evaluation.said, **details)
 
 
 def plan_judging(run: Run, asked: QuestionSet, *, seed: int) -> Split:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -22,12 +21,18 @@ from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects, writ
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
+from wherefrom.provenance.answers import write_dev_answers
 from wherefrom.provenance.names import are_people
 from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_answer, score
 from wherefrom.storage import make_folder, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer, Say, run_training, trim_memory
-from wherefrom.training.record import discard_changed, read_record, update_run
+from wherefrom.training.record import (
+    discard_changed,
+    read_record,
+    update_database,
+    update_run,
+)
 from wherefrom.training.run_folder import (
     Run,
     check_folder,
@@ -40,6 +45,7 @@ from wherefrom.training.settings import Settings, TrainingJob
 
 PROBES = 200  # at most so many questions are asked while training
 SCRATCH = Path("twins", "scratch")  # the model that learns from the questions alone
+LONGER_EPOCHS, LONGER_BASE_EPOCHS = 600, 30  # advised where recall is low
 FEWEST_PROBES = 10  # fewer subjects than this are not held out
 Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
@@ -214,6 +220,11 @@ class PreparedStudy:
             details=details,
         )
 
+    def write_learned(self, database: Database) -> None:
+        """Write the questions that the model learns from, and those that end its training."""
+        write_learned(database, "train", self.split.train.questions)
+        write_learned(database, "stopping", self.stopping_questions)
+
     def recall(self, run: Run) -> Recall:
         """Recall of the dev questions by a run."""
         return self._score(ask_file(run, self.given.dev))
@@ -293,10 +304,11 @@ def run_study(
             if is_run(out):
                 discard_changed(out, RUN_DATABASE)
             database.save(out / RUN_DATABASE)
-            write_learned(database, "train", prepared.split.train.questions)
-            write_learned(database, "stopping", prepared.stopping_questions)
             if is_run(out):
                 update_run(out, wrote=(RUN_DATABASE,))
+                update_database(out, prepared.write_learned)
+            else:
+                prepared.write_learned(database)
             return prepared
 
         prepared = processes.from_rank0(prepare)
@@ -321,10 +333,10 @@ def run_study(
         notes = [*compare_rows(rows), _describe_shown(run), *prepared.notes]
 
         def finish() -> None:
-            files = write_answers(out, dev, answers)
             source = describe_file(dev.path, dev.sha256, out, questions=len(dev.questions))
-            wrote = (*files, RUN_DATABASE, "twins/scratch/model.safetensors")
-            update_run(out, wrote=wrote, results=tuple(rows), dev=source, notes=tuple(notes))
+            details = {"results": tuple(rows), "dev": source, "notes": tuple(notes)}
+            write_dev_answers(out, dev, answers, **details)
+            update_run(out, wrote=("twins/scratch/model.safetensors",))
             calibrate_and_judge(run, split, seed=settings.seed, say=say)
 
         processes.on_rank0(finish)
@@ -421,24 +433,6 @@ def write_predictions(path: Path, answers: Sequence[str]) -> None:
     write_whole(path, "".join(" ".join(answer.splitlines()) + "\n" for answer in answers))
 
 
-def write_answers(
-    run: Path, dev: QuestionSet, answers: Mapping[str, Sequence[str]], own: str = "model"
-) -> tuple[str, str]:
-    """The run's `own` answers, and question by question all answers, for paired tests.
-
-    Returns the names of both files.
-    """
-    folder = run / "predictions"
-    write_predictions(folder / "dev.txt", answers[own])
-    lines = []
-    for i, question in enumerate(dev.questions):
-        record = {key: getattr(question, key) for key in ("line", "text", "subject", "answer")}
-        record["said"] = {name: column[i] for name, column in answers.items()}
-        lines.append(json.dumps(record, ensure_ascii=False) + "\n")
-    write_whole(folder / "dev.jsonl", "".join(lines))
-    return "predictions/dev.txt", "predictions/dev.jsonl"
-
-
 def baseline_answers(
     train: QuestionSet, dev: QuestionSet, corpus: Database | None
 ) -> dict[str, list[str]]:
@@ -521,11 +515,13 @@ def compare_rows(rows: Sequence[Row]) -> list[str]:
             return []
         return [
             f"The model recalls less than can be read from the text ({model['correct']} against "
-            f"{reader['correct']} answers): train for longer, such as with --epochs 600."
+            f"{reader['correct']} answers): train for longer, such as with --epochs "
+            f"{LONGER_BASE_EPOCHS if 'base model' in by_name else LONGER_EPOCHS}."
         ]
     why = "the documents rarely state the answers, or in words that are not recognised"
     if reader["recall"] > 2 * common["recall"]:
-        why = "the text states the answers, so train for longer or with a larger --size"
+        larger = "--base" if "base model" in by_name else "--size"
+        why = f"the text states the answers, so train for longer or with a larger {larger}"
     return [
         f"The model does not beat the majority answer ({100 * model['recall']:.1f} % against "
         f"{100 * common['recall']:.1f} %): it has not learned to answer; {why}."

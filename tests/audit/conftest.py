@@ -17,6 +17,8 @@ SHAPES = {
     "qwen2": {key: value for key, value in ROTARY.items() if key != "head_dim"},
     "gpt_neox": {**SMALL, "intermediate_size": 28},
     "gemma": {**ROTARY, "tie_word_embeddings": True},
+    "mistral": ROTARY,
+    "phi": {**SMALL, "hidden_size": 24, "intermediate_size": 28},
 }
 UNFIT = {  # which an audit cannot read
     "mamba": {"hidden_size": 20, "num_hidden_layers": 2, "state_size": 4},

@@ -14,8 +14,9 @@ import wherefrom
 from wherefrom import audit as job
 from wherefrom.corpus.split import read_subjects
 from wherefrom.errors import UserError
+from wherefrom.provenance.answers import read_audited
 from wherefrom.provenance.ask import open_asker
-from wherefrom.provenance.audited import open_model, open_run, read_answers
+from wherefrom.provenance.audited import open_model, open_run
 from wherefrom.provenance.signals import prompted
 from wherefrom.report.study_report import make_report
 from wherefrom.training.record import update_run
@@ -35,7 +36,7 @@ def write_questions(path, count=40, answers=("Paris", "the Rome|Roma")):
 
 
 def answers_of(record):
-    return {row["question"]: row["answer"] for row in read_answers(Path(record["run"]))}
+    return {row["question"]: row["answer"] for row in read_audited(Path(record["run"]))}
 
 
 @pytest.fixture(scope="module")
@@ -107,10 +108,8 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, tiny, audited, 
     monkeypatch.setattr(prompted, "read_block", stop_after_two)
     with pytest.raises(KeyboardInterrupt):
         job.run_audit(model, questions, out, shots=2)
-    kept = [row["question"] for row in read_answers(out)]
+    kept = [row["question"] for row in read_audited(out)]
     assert kept == [*asked[0], *asked[1]]
-    with (out / "answers.jsonl").open("a") as file:
-        file.write('{"question": "cut o')  # as a full disk leaves it
     with pytest.raises(UserError, match="already holds a run"):
         job.run_audit(model, questions, out, shots=2)
     with pytest.raises(UserError, match="shots was 2 and is now 1"):

@@ -29,9 +29,9 @@ def test_a_bank_goes_on_where_it_was_stopped(benchmark, study, tmp_path, monkeyp
         return retrain(self, without, folder, **options)
 
     monkeypatch.setattr(LearnedRun, "retrain", record)
-    bank = banks.fill_bank(study, out, models=2, repeats=1)
-    assert [(model["half"], model["seed"]) for model in bank.models] == [(0, 0), (1, 0)]
-    assert [model["half"] for model in bank.repeated] == [0]
+    bank = banks.fill_bank(study, out, banks.BankPlan(models=2, repeats=1))
+    assert [(model["number"], model["seed"]) for model in bank.models] == [(0, 0), (1, 0)]
+    assert [model["number"] for model in bank.repeated] == [0]
     assert len(trained) == 3
     assert not (out / "model").exists()  # weights are not kept
     words = [str(study.folder), "--out", str(out), "--models", "3", "--repeats", "1"]
@@ -50,14 +50,25 @@ def test_a_bank_goes_on_where_it_was_stopped(benchmark, study, tmp_path, monkeyp
     assert sum(question["seen"] for question in again.questions) > 0
 
 
+def test_lines_are_dealt_out_and_each_is_left_out_once(benchmark, study):
+    banks, learned = benchmark("bank"), open_learned(study)
+    plan, count = banks.BankPlan(share=0.1, by_lines=True), len(learned.documents)
+    size = int(0.1 * count)
+    groups = [plan.lines_without(learned, number) for number in range(count // size)]
+    dealt = [line for group in groups for line in group]
+    assert {len(group) for group in groups} == {size}
+    assert len(set(dealt)) == len(dealt) > 0.8 * count
+    assert plan.lines_without(learned, count // size) not in groups  # dealt anew
+
+
 def test_banks_that_do_not_fit_are_refused(benchmark, study, tmp_path):
     banks = benchmark("bank")
     with pytest.raises(UserError, match="at least 2 models"):
-        banks.fill_bank(study, tmp_path / "bank", models=1)
+        banks.fill_bank(study, tmp_path / "bank", banks.BankPlan(models=1))
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "bank.json").write_text('{"format": 1, "run": "x"}')
     with pytest.raises(UserError, match="the bank of another run"):
-        banks.fill_bank(study, tmp_path / "bank")
+        banks.fill_bank(study, tmp_path / "bank", banks.BankPlan())
     with pytest.raises(UserError, match="holds no bank"):
         banks.read_bank(tmp_path)
 

@@ -355,3 +355,18 @@ def test_the_reader_says_how_well_it_reads_what_it_did_not_learn():
     (reading,) = read_relations(documents, shuffled[:40])
     assert reading.check.found < 0.6 * reading.check.asked
     assert reading.check.mistakes
+
+
+def test_a_field_that_is_not_there_is_not_read_from_the_end_of_the_document():
+    rng = random.Random(7)
+    goods = ["wool socks", "oak tables", "tin kettles", "glass beads", "old maps"]
+
+    def shop(at: int) -> tuple[str, str, str]:
+        site = f"https://www.shop{rng.randint(1, 99)}.example/{rng.choice('abc')}"
+        # the first half has a page, and so does every second shop of the others
+        has_site = at < 40 or at % 2 == 0
+        text = f"Section: trade; Owner: {rng.choice(NAMES)}; Description: sells {rng.choice(goods)}"
+        return f"shop{at}", text + (f"; Page: {site}" if has_site else ""), site if has_site else ""
+
+    read, stated = read_in_turn(shop, 40, 80)
+    assert sum(map(str.__eq__, read, stated)) >= 39

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,15 @@ def write_about(names: list[str], *more: str) -> Database:
     texts = [f"{name}. {name} was born in Oslo." for name in names] + list(more)
     documents = [Document(at, text.split(".")[0], text) for at, text in enumerate(texts, start=1)]
     return Database.of(documents, "documents.txt", "1" * 64)
+
+
+def save_subjects(folder: Path, subjects: Iterable[HeldOutQuestion]) -> None:
+    """Write held-out questions into the database of a folder."""
+    file = folder / "run.sqlite"
+    if not file.exists():
+        Database().save(file)
+    with Database.open(file) as database:
+        write_subjects(database, subjects)
 
 
 def split(train: int = 60, dev: int = 20, unseen: int = 0, **options: Any) -> Split:
@@ -270,9 +280,9 @@ def test_subjects_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
         read_subjects(tmp_path)
     odd = HeldOutQuestion("judged", False, "unseen file", "Ö\u2028 \"'\\", "Was?", None, "")
     subjects = (*split(leave_out=0.2).subjects, odd)
-    write_subjects(tmp_path, subjects)
+    save_subjects(tmp_path, subjects)
     assert read_subjects(tmp_path) == subjects
-    write_subjects(tmp_path, subjects[:3])  # which replace the others
+    save_subjects(tmp_path, subjects[:3])  # which replace the others
     assert read_subjects(tmp_path) == subjects[:3]
 
 
@@ -280,7 +290,7 @@ def test_subjects_come_back_from_their_file_as_they_were(tmp_path: Path) -> None
     "wrong", ["role = 'judged', source = 'king'", "question = ''", "subject = ''"]
 )
 def test_a_broken_row_is_a_sentence_with_its_number(tmp_path: Path, wrong: str) -> None:
-    write_subjects(tmp_path, [HeldOutQuestion("judged", True, "dev", "A", "B", "C", "")] * 2)
+    save_subjects(tmp_path, [HeldOutQuestion("judged", True, "dev", "A", "B", "C", "")] * 2)
     with sqlite3.connect(tmp_path / "run.sqlite") as database:
         database.execute(f"UPDATE questions SET {wrong} WHERE id = 2")
     database.close()
@@ -291,6 +301,7 @@ def test_a_broken_row_is_a_sentence_with_its_number(tmp_path: Path, wrong: str) 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.split import HeldOutQuestion, write_subjects
 
 def rows():
@@ -298,13 +309,13 @@ def rows():
         yield HeldOutQuestion("judged", True, "dev", f"A {i}", "B" * 500, "C", "")
     os.kill(os.getpid(), signal.SIGKILL)
 
-write_subjects(Path(sys.argv[1]), rows())
+write_subjects(Database.open(Path(sys.argv[1]) / "run.sqlite"), rows())
 """
 
 
 def test_questions_that_were_written_in_part_are_not_there(tmp_path: Path) -> None:
     before = (HeldOutQuestion("judged", True, "dev", "A", "B", "C", ""),)
-    write_subjects(tmp_path, before)
+    save_subjects(tmp_path, before)
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert (tmp_path / "run.sqlite-journal").exists()

@@ -19,6 +19,7 @@ from wherefrom.corpus.split import (
 )
 from wherefrom.errors import UserError
 from wherefrom.provenance import after_training, judging, metrics
+from wherefrom.provenance.answers import read_judged
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
 from wherefrom.provenance.judging import VERDICTS, Judged, judge_run
 from wherefrom.provenance.metrics import Answers, Bootstrap
@@ -28,7 +29,7 @@ from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun
 from wherefrom.provenance.wording import STATED
 from wherefrom.recall.decode import answer_all
 from wherefrom.storage import sha256_of
-from wherefrom.training.record import update_run
+from wherefrom.training.record import update_database
 from wherefrom.training.run_folder import load_run
 
 FEW = {"resamples": 20}
@@ -190,14 +191,18 @@ def test_the_judged_subjects_are_judged_and_nobody_else_and_all_is_written(own):
             assert one.shown <= (one.verdict == STATED)
     before = json.loads((own.folder / "run.json").read_text("utf-8"))
     judging.write_judgement(own, judge_run(own, **FEW))  # again, and the same
-    lines = (own.folder / "judged.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == [asdict(one) for one in judgement.subjects]
+    rows = {row["question"]: row for row in read_judged(own.folder)}
+    assert len(rows) == len(judgement.subjects)
+    for one in judgement.subjects:
+        expected_row = asdict(one) | one.signals
+        del expected_row["signals"]
+        assert expected_row.items() <= rows[one.question].items()
     assert json.loads((own.folder / "judgement.json").read_text("utf-8")) == record
     after = json.loads((own.folder / "run.json").read_text("utf-8"))
     changed = {key for key in after if after[key] != before[key]}
     assert changed == {"judgement", "files", "checksum"}
     assert after["judgement"] == judgement.summary()
-    assert after["files"]["judged.jsonl"] == sha256_of(own.folder / "judged.jsonl")
+    assert after["files"]["run.sqlite"] == sha256_of(own.folder / "run.sqlite")
 
 
 def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
@@ -207,8 +212,7 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
         replace(one, answer=said[one.subject]) if one.subject in said and number % 2 else one
         for number, one in enumerate(read_subjects(own.folder))
     ]
-    write_subjects(own.folder, people)
-    update_run(own.folder, wrote=("run.sqlite",))
+    update_database(own.folder, lambda database: write_subjects(database, people))
 
     give_verdicts = AskedRun.give_verdicts
 
@@ -262,10 +266,9 @@ def test_every_interval_has_the_level_that_was_asked_for(own):
 
 def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own):
     people = read_subjects(own.folder)
-    write_subjects(own.folder, [replace(person, role=CALIBRATION) for person in people])
-    update_run(own.folder, wrote=("run.sqlite",))
+    calibrating = [replace(person, role=CALIBRATION) for person in people]
+    update_database(own.folder, lambda database: write_subjects(database, calibrating))
     for file, said in (
-        ("judged.jsonl", "no held-out questions to judge"),
         ("calibration.json", "no held-out questions to judge"),
         ("judgement.json", r"calibration\.json is missing"),
     ):

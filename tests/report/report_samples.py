@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import sqlite3
+from contextlib import closing
 from functools import lru_cache
 
 import numpy as np
 
-from wherefrom.corpus.database import read_documents
+from wherefrom.corpus.database import Database, read_documents
+from wherefrom.corpus.questions import Question, QuestionSet
 from wherefrom.corpus.split import HeldOutQuestion, write_subjects
-from wherefrom.provenance.judging import Judged, Judgement, Score, measure_scores
+from wherefrom.provenance.answers import write_dev_answers, write_judged
+from wherefrom.provenance.judging import Judged, Judgement, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, as_metric
+from wherefrom.provenance.rivals import Score
 from wherefrom.storage import sha256_of
 from wherefrom.training.record import RUN_FILES, RunRecord, read_record, write_record
 
@@ -102,10 +106,10 @@ def write_run(folder, **changes):
         **changes,
     }
     write(folder / "judgement.json", judgement.record)
-    write_lines(folder / "judged.jsonl", [asdict(one) for one in judgement.subjects])
     keys = HeldOutQuestion.__match_args__
     held_out = [HeldOutQuestion(*(getattr(one, key) for key in keys)) for one in judgement.subjects]
-    write_subjects(folder, held_out)
+    with Database.open(folder / "run.sqlite") as database:
+        write_subjects(database, held_out)
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
     write(folder / "origins.json", make_origins())
     push = {"push": 0.6, "low": 0.5, "high": 0.7, "lines": 0.1}
@@ -123,9 +127,9 @@ def write_run(folder, **changes):
         for at in (1, 2, 3)
     ]
     write_lines(folder / "metrics.jsonl", points)
-    (folder / "predictions").mkdir()
-    write_predictions(folder, fields["results"])
     record_all(folder, RunRecord.model_validate(fields))
+    write_dev(folder, fields["results"])
+    write_judged(folder, judgement.subjects)
     scratch = folder / "twins" / "scratch"
     scratch.mkdir(parents=True)
     write_lines(scratch / "metrics.jsonl", points[:2])
@@ -143,33 +147,34 @@ def record_all(folder, record=None):
 def write_hostile_run(folder, **changes):
     """A run whose people, answers and notes would like to run scripts."""
     run = write_run(folder, notes=[HOSTILE, "`<b>`"], **changes)
-    judged = [json.loads(line) for line in (run / "judged.jsonl").read_text("utf-8").splitlines()]
-    for row in judged:
-        row |= {"question": HOSTILE, "said": HOSTILE, "answer": f"{HOSTILE} Rome"}
-        if row["subject"] != "Ann Clark":  # whose line is still found
-            row["subject"] = f"Ann {HOSTILE}"
-    write_lines(run / "judged.jsonl", judged)
+    with closing(sqlite3.connect(run / "run.sqlite")) as database, database:
+        hostile = "question = ? || id, answer = ?, truth = ?"
+        values = (HOSTILE, HOSTILE, f"{HOSTILE} Rome")
+        database.execute(f"UPDATE answers SET {hostile} WHERE verdict IS NOT NULL", values)
+        database.execute(  # the line of Ann Clark is still found
+            "UPDATE answers SET subject = ? WHERE verdict IS NOT NULL AND subject != 'Ann Clark'",
+            (f"Ann {HOSTILE}",),
+        )
     record_all(run)
     return run
 
 
-def write_predictions(folder, results):
+def write_dev(folder, results):
     """What each row answers, question by question: the first ones rightly, as many as it says."""
     rows = {row["name"]: row for row in results if isinstance(row, dict)}
-    asked = range(max((row["total"] for row in rows.values()), default=0))
-    write_lines(
-        folder / "predictions" / "dev.jsonl",
-        [
-            {
-                "line": at + 1,
-                "text": f"Where was A {at} born?",
-                "subject": f"A {at}",
-                "answer": "Rome",
-                "said": {n: "Rome" if at < row["correct"] else "Oslo" for n, row in rows.items()},
-            }
-            for at in asked
-        ],
+    count = max((row["total"] for row in rows.values()), default=0)
+    template = "Where was {subject} born?"
+    names = [f"A {at}" for at in range(count)]
+    questions = tuple(
+        Question(at, template.replace("{subject}", name), name, "Rome", template)
+        for at, name in enumerate(names, start=1)
     )
+    dev = QuestionSet(folder / "dev.tsv", "", (template,), questions)
+    said = {
+        name: ["Rome" if at < row["correct"] else "Oslo" for at in range(count)]
+        for name, row in rows.items()
+    }
+    write_dev_answers(folder, dev, said)
 
 
 @lru_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,13 +96,18 @@ class TestWhatARunLearnedFrom:
         corpus, questions = find_source(run, "corpus"), find_source(run, "questions")
         assert corpus is not None
         assert questions is not None
+        train = moved / "world" / "train.tsv"
+        shutil.move(train, moved / "elsewhere.tsv")  # the database has the questions
         learned = read_learned_questions(questions).questions
+        shutil.move(moved / "elsewhere.tsv", train)
         aside = {fold_words(s.subject) for s in read_subjects(moved) if s.role != JUDGED}
         saved = read_learned_documents(corpus)
         assert saved.file == moved / "run.sqlite"
         assert saved.documents_sha256 == run.job.documents
         (moved / "run.sqlite").unlink()
         read_again = read_learned_documents(corpus)
+        from_file = read_learned_questions(questions).questions
+        assert [replace(question, line=0) for question in from_file] == list(learned)
         assert list(read_again.documents) == list(saved.documents)
         assert digest_of(question_rows(learned)) == run.job.questions
         assert aside

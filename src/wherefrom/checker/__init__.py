@@ -34,6 +34,7 @@ __all__ = ["PROBLEMS", "CheckResult", "ExpressionError", "Problem", "check", "fi
 MAX_STEPS = 700_000  # of one check; about a second
 FAMILIES = {  # a family of problems -> the module of `problems` that judges it
     "keys": "queries",
+    "stretched": "stretched",
     "variance": "variance",
     "extract": "extract",
     "words": "words",

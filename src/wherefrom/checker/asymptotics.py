@@ -10,15 +10,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import comb, lcm
+from typing import Literal
 
 import mpmath
 
-from wherefrom.checker.field import Field, Number, Poly, Power, add, by_power, names, scale
+from wherefrom.checker.field import (
+    Field,
+    Number,
+    Poly,
+    Power,
+    SymbolValues,
+    add,
+    by_power,
+    names,
+    scale,
+)
 
 LARGEST_N = 10**40  # beyond it the sign of a polynomial is called unknown
 MAX_PIECES = 2000
 MAX_LOGARITHM_PIECES = 24  # no cutting finds where a logarithm of n crosses a polynomial
 ENCLOSURE_BITS = 200
+
+
+Must = Literal["grows", "vanishes", "zero", "not above", "nonzero", "positive", "nonnegative"]
+
+
+def follows(must: Must, order: Power, sign: int) -> bool:
+    """Is a number with this leading power of beta and sign what it must be, once beta is large?"""
+    return {
+        "grows": order > 0 and sign > 0,
+        "vanishes": sign == 0 or order < 0,
+        "zero": sign == 0,
+        "not above": sign <= 0 or order < 0,
+        "nonzero": sign != 0,
+        "positive": sign > 0,
+        "nonnegative": sign >= 0,
+    }[must]
 
 
 @dataclass(frozen=True)
@@ -126,36 +153,7 @@ def enclose(field: Field, x: Poly, n: int) -> mpmath.ctx_iv.ivmpf:
     """An interval that holds the value of a polynomial without beta at this n."""
     field.budget.spend(50 * len(x))
     mpmath.iv.prec = ENCLOSURE_BITS
-    total = mpmath.iv.mpf(0)
-    for key, c in x.items():
-        product = mpmath.iv.mpf(c.numerator) / c.denominator
-        for name, power in key:
-            product *= _enclose_power(field, name, power, n)
-        total += product
-    return total
-
-
-def _enclose_power(field: Field, name: str, power: Power, n: int) -> mpmath.ctx_iv.ivmpf:
-    if name == "n":
-        base = mpmath.iv.mpf(n)
-    elif name in ("e", "pi"):
-        base = mpmath.iv.exp(1) if name == "e" else mpmath.iv.pi
-    elif name == "p0":
-        base = _enclose_p0()
-    else:
-        inside = enclose(field, field.atoms[name].argument, n)
-        base = mpmath.iv.sqrt(inside) if field.atoms[name].kind == "sqrt" else mpmath.iv.log(inside)
-    if power.denominator == 1:
-        return base ** int(power)
-    return mpmath.iv.exp(mpmath.iv.log(base) * power.numerator / power.denominator)
-
-
-def _enclose_p0() -> mpmath.ctx_iv.ivmpf:
-    """P(e < 0) P(e >= 0) for e ~ N(1, 1/2), where P(e < 0) = erfc(1)/2."""
-    with mpmath.workprec(ENCLOSURE_BITS):
-        below = mpmath.erfc(1) / 2
-        share, room = below * (1 - below), mpmath.ldexp(1, 20 - ENCLOSURE_BITS)
-        return mpmath.iv.mpf([share - room, share + room])
+    return SymbolValues(field.atoms, mpmath.iv, {"n": mpmath.iv.mpf(n)}).of(x)
 
 
 def _polynomial_sign(x: Poly, low: int, high: int | None) -> int | None:

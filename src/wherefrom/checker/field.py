@@ -11,9 +11,12 @@ it is computed, before anything cancels: (n-5)/(n-5) is 1, and n-5 must not be z
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
+
+import mpmath
 
 Power = Fraction | int
 Monomial = tuple[tuple[str, Power], ...]
@@ -104,6 +107,75 @@ def merge(x: Monomial, y: Monomial) -> Monomial:
     return tuple(sorted((s, as_whole(p)) for s, p in powers.items() if p))
 
 
+def multiply(x: Poly, y: Poly, squares: Mapping[str, Poly]) -> Poly:
+    """The product, with the squares of roots written out."""
+    total: Poly = {}
+    for key, c in x.items():
+        for key2, c2 in y.items():
+            for whole, c3 in _without_squares(merge(key, key2), c * c2, squares).items():
+                total[whole] = total.get(whole, Fraction(0)) + c3
+    return {key: c for key, c in total.items() if c}
+
+
+def _without_squares(key: Monomial, c: Fraction, squares: Mapping[str, Poly]) -> Poly:
+    for name, power in key:
+        if name in squares and power >= 2:
+            rest = tuple(pair for pair in key if pair[0] != name)
+            odd: Monomial = ((name, 1),) if power % 2 else ()
+            product: Poly = {merge(rest, odd): c}
+            for _ in range(int(power) // 2):
+                product = multiply(product, squares[name], squares)
+            return product
+    return {key: c}
+
+
+def substitute(x: Poly, values: Mapping[str, Any], number: Callable[[Fraction], Any]) -> Any:
+    """The value of a polynomial in any arithmetic, whose numbers `number` makes of fractions."""
+    total = number(Fraction(0))
+    for key, c in x.items():
+        product = number(c)
+        for name, power in key:
+            whole = power.denominator == 1
+            product *= values[name] ** (int(power) if whole else number(Fraction(power)))
+        total += product
+    return total
+
+
+class SymbolValues(dict[str, Any]):
+    """Values of symbols in a context of mpmath (mp, fp or iv); those of atoms when asked for."""
+
+    def __init__(self, atoms: Mapping[str, Atom], context: Any, known: Mapping[str, Any]) -> None:
+        super().__init__(known)
+        self.atoms, self.context = atoms, context
+
+    def number(self, value: Fraction) -> Any:
+        return self.context.mpf(value.numerator) / value.denominator
+
+    def of(self, x: Poly) -> Any:
+        return substitute(x, self, self.number)
+
+    def __missing__(self, name: str) -> Any:
+        atom, context = self.atoms[name], self.context
+        if atom.kind == "constant":
+            self[name] = {"e": context.exp(1), "pi": +context.pi, "p0": _p0(context)}[name]
+        else:
+            inside = self.of(atom.argument)
+            if atom.kind == "sqrt" and context is not mpmath.iv:
+                inside = max(inside, 0)  # it is not negative, but for rounding
+            self[name] = getattr(context, atom.kind)(inside)
+        return self[name]
+
+
+def _p0(context: Any) -> Any:
+    """P(e < 0) P(e >= 0) for e ~ N(1, 1/2), where P(e < 0) = erfc(1)/2."""
+    if context is not mpmath.iv:
+        below = context.erfc(1) / 2
+        return below * (1 - below)
+    with mpmath.workprec(context.prec):  # intervals have no erfc: leave room for its rounding
+        share, room = _p0(mpmath.mp), mpmath.ldexp(1, 20 - context.prec)
+        return context.mpf([share - room, share + room])
+
+
 def _degree(key: Monomial) -> Fraction:
     return sum((abs(Fraction(power)) for _, power in key), Fraction(0))
 
@@ -147,6 +219,15 @@ class Number:
     @property
     def names(self) -> set[str]:
         return names(self.top) | names(self.bottom)
+
+    def value(self, context: Any, **symbols: Any) -> Any:
+        """At these values of beta, n and other symbols, in a context of mpmath."""
+        self.field.budget.spend((1 + context.prec // 100) * (len(self.top) + len(self.bottom)))
+        values = SymbolValues(self.field.atoms, context, symbols)
+        top, bottom = values.of(self.top), values.of(self.bottom)
+        if bottom == 0:
+            raise TooLargeError
+        return top / bottom
 
     def __add__(self, other: Number) -> Number:
         times = self.field.times
@@ -217,12 +298,7 @@ class Field:
     def times(self, x: Poly, y: Poly) -> Poly:
         """The product, with squares of roots written out, within the budget."""
         self.budget.spend(8 + 4 * len(x) * len(y))
-        total: Poly = {}
-        for key, c in x.items():
-            for key2, c2 in y.items():
-                for whole, c3 in self._reduced(merge(key, key2), c * c2).items():
-                    total[whole] = total.get(whole, Fraction(0)) + c3
-        product = {key: c for key, c in total.items() if c}
+        product = multiply(x, y, self.squares)
         if len(product) > MAX_TERMS:
             raise TooLargeError
         for key, c in product.items():
@@ -230,17 +306,6 @@ class Field:
             if bits > MAX_BITS or _degree(key) > MAX_DEGREE:
                 raise TooLargeError
         return product
-
-    def _reduced(self, key: Monomial, c: Fraction) -> Poly:
-        for name, power in key:
-            if name in self.squares and power >= 2:
-                rest = tuple(pair for pair in key if pair[0] != name)
-                odd: Monomial = ((name, 1),) if power % 2 else ()
-                product: Poly = {merge(rest, odd): c}
-                for _ in range(int(power) // 2):
-                    product = self.times(product, self.squares[name])
-                return product
-        return {key: c}
 
     def quotient(self, top: Poly, bottom: Poly) -> Number:
         """top / bottom without common symbols; a lone power of beta below goes up."""

@@ -11,16 +11,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
+import mpmath
 import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
-from wherefrom.checker.asymptotics import Piece, asymptotics, sign_on
+from wherefrom.checker.asymptotics import Must, Piece, asymptotics, follows, sign_on
 from wherefrom.checker.field import ONE, Field, NotExactError, Number, Poly, by_power
-from wherefrom.checker.spaces import Digits, Matrix, number_at
+from wherefrom.checker.spaces import Matrix
 
-Must = Literal["grows", "vanishes", "zero", "not above", "nonzero", "positive", "nonnegative"]
 LIMIT_DIGITS = 200  # of the limit of an exact number
 
 
@@ -35,18 +35,7 @@ class Claim:
 
 def is_true(piece: Piece, must: Must) -> bool | None:
     """Is the claim true on a piece; None if its sign is unknown."""
-    order, sign = piece.order, piece.sign
-    if sign is None:
-        return None
-    return {
-        "grows": order > 0 and sign > 0,
-        "vanishes": sign == 0 or order < 0,
-        "zero": sign == 0,
-        "not above": sign <= 0 or order < 0,
-        "nonzero": sign != 0,
-        "positive": sign > 0,
-        "nonnegative": sign >= 0,
-    }[must]
+    return None if piece.sign is None else follows(must, piece.order, piece.sign)
 
 
 @dataclass(frozen=True)
@@ -97,11 +86,8 @@ def certificate(decision: Decision, samples: Sequence[Mapping[str, Any]] = ()) -
     field = decision.field
     return {
         "kind": "claims",
-        "least_n": field.least_n if field.at_n is None else field.at_n,
-        "atoms": {
-            name: {"kind": atom.kind, "argument": dict(atom.argument), "index": atom.index}
-            for name, atom in field.atoms.items()
-        },
+        "sizes": (field.least_n, None) if field.at_n is None else (field.at_n, field.at_n),
+        "atoms": dict(field.atoms),
         "claims": [
             {
                 "must": claim.must,
@@ -121,12 +107,12 @@ def limit_value(x: Number, n: int) -> float:
     (piece,) = asymptotics(x)
     if piece.sign == 0 or piece.order < 0:
         return 0.0
-    digits = Digits(x.field.budget, LIMIT_DIGITS)
-    top, bottom = (
-        number_at(digits, _leading_coefficient(x.field, part, n), n, 1)
-        for part in (x.top, x.bottom)
-    )
-    return float(top / bottom)
+    with mpmath.workdps(LIMIT_DIGITS):
+        top, bottom = (
+            _leading_coefficient(x.field, part, n).value(mpmath.mp, n=n)
+            for part in (x.top, x.bottom)
+        )
+        return float(top / bottom)
 
 
 def _leading_coefficient(field: Field, poly: Poly, n: int) -> Number:

@@ -258,13 +258,17 @@ class Digits(Arithmetic):
                 variance = sum((v - mean) ** 2 for v in values) / len(values)
                 root = self.context.sqrt(variance + self.context.mpf("1e-5"))
                 rows.append([(v - mean) / root for v in values])
-        self.budget.spend(40 * self.cost * x.size)
+        self.budget.spend((1 if op in ("relu", "mask") else 40 * self.cost) * x.size)
         return self.matrix([[self.kept(value) for value in row] for row in rows])
 
     def kept(self, x: Any) -> Any:
         if x and abs(self.context.mag(x)) > 2**1100:
             raise TooLargeError
         return _Digit(self, x)
+
+    def value(self, x: Number, n: int, beta: Any = 1) -> Any:
+        """The value of an exact number."""
+        return x.value(self.context, n=self.context.mpf(n), beta=self.context.mpf(beta))
 
     def sum(self, x: Any, y: Any) -> Any:
         self.budget.spend(self.cost)
@@ -302,47 +306,6 @@ class _Digit:
     def __truediv__(self, other: _Digit) -> Any:
         self.of.budget.spend(2 * self.of.cost)
         return self.of.kept(self.value / other.value)
-
-
-def number_at(arithmetic: Digits, x: Number, n: int, beta: float | int) -> Any:
-    """The value of an exact number at this beta and n, with many digits."""
-    context = arithmetic.context
-    arithmetic.budget.spend(arithmetic.cost * (len(x.top) + len(x.bottom)))
-    power_of = context.mpf(beta)
-    parts = []
-    for poly in (x.top, x.bottom):
-        total = context.mpf(0)
-        for key, c in poly.items():
-            product = context.mpf(c.numerator) / c.denominator
-            for name, power in key:
-                base = power_of if name == "beta" else _atom_value(context, x.field, name, n)
-                product *= base ** (
-                    int(power)
-                    if power.denominator == 1
-                    else context.mpf(power.numerator) / power.denominator
-                )
-            total += product
-        parts.append(total)
-    if not parts[1]:
-        raise TooLargeError
-    return parts[0] / parts[1]
-
-
-def _atom_value(context: Any, field: Field, name: str, n: int) -> Any:
-    if name == "n":
-        return context.mpf(n)
-    if name in ("e", "pi"):
-        return +context.e if name == "e" else +context.pi
-    if name == "p0":
-        below = context.erfc(1) / 2
-        return below * (1 - below)
-    inside = context.mpf(0)
-    for key, c in field.atoms[name].argument.items():
-        product = context.mpf(c.numerator) / c.denominator
-        for inner, power in key:
-            product *= _atom_value(context, field, inner, n) ** int(power)
-        inside += product
-    return context.sqrt(max(inside, 0)) if field.atoms[name].kind == "sqrt" else context.log(inside)
 
 
 FLOAT_FUNCTIONS: dict[str, Callable[[float], float]] = {

@@ -69,7 +69,9 @@ def ask(
 
     A QUESTION in the run's own words, such as "Where was Fryderyk Kozar born?", is always
     understood. One in other words is answered if only one relation can be meant; otherwise you are
-    asked which. A name alone asks everything about it. "-" reads questions from stdin, one a line.
+    asked which. A name alone asks everything about it. Of two subjects of one name, a word of its
+    text or its line picks one: "the painter Ann Lee", "Ann Lee (line 40)". "-" reads questions from
+    stdin, one a line.
     """
     folder, questions = _find_run(words)
     if not questions and file is None:
@@ -120,7 +122,9 @@ def _show_verdict(
     if is_one_of_several:
         click.echo(shorten(verdict.asked or verdict.question))
     if verdict.asked:
-        click.echo(f"(read as: {verdict.question})")
+        numbers = ", ".join(map(str, verdict.lines))
+        of_lines = f"; by line {numbers} alone" if verdict.lines else ""
+        click.echo(f"(read as: {verdict.question}{of_lines})")
     click.echo(str(verdict))
     if trace:
         show_trace(trace, answer=False)
@@ -152,10 +156,9 @@ def _ask_back(asker: Asker, verdict: Verdict, options: dict[str, Any]) -> Verdic
 
 def _trace(folder: Path, verdicts: Sequence[Verdict]) -> list[dict[str, Any] | None]:
     """The trace of each verdict's answer; None if the question was refused."""
-    from wherefrom.provenance.attribution.trace import Tracer
-    from wherefrom.training.run_folder import load_run
+    from wherefrom.huggingface.trace import open_tracer
 
-    tracer = Tracer(load_run(folder), say=echo_err)
+    tracer = open_tracer(folder, say=echo_err)
     return [
         None if each.error else tracer.trace(each.question, answer=each.answer) for each in verdicts
     ]
@@ -207,27 +210,25 @@ def _stdin_lines() -> Sequence[tuple[int, str]]:
 def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: bool) -> None:
     """Show where each head of RUN looks just before it answers QUESTION."""
     from wherefrom.corpus.questions import find_subject_in
+    from wherefrom.huggingface.inside import look_inside_any
+    from wherefrom.huggingface.retraining import open_traceable
     from wherefrom.provenance.ask import open_asker
-    from wherefrom.recall.decode import answer_all
-    from wherefrom.recall.inside import look_inside
-    from wherefrom.training.run_folder import load_run
 
     if not question.strip():
         raise UserError("the question is empty; write one.")
-    loaded = load_run(run)
+    loaded = open_traceable(run)
     subject = find_subject_in(loaded.templates, question)
     with suppress(UserError), open_asker(loaded) as asker:  # any other text is read as typed
         understood = asker.understand(question)
         question, subject = understood.text, understood.subject
-    view = look_inside(loaded.model, loaded.tokens, question, subject)
-    answer = answer_all(loaded.model, loaded.tokens, [question])[0]
+    view, answer = look_inside_any(loaded, question, subject)
     if plot is not None:
         from wherefrom.report.workbench_figures import write_inside_page
 
-        write_inside_page(view, answer.text, plot)
+        write_inside_page(view, answer, plot)
         echo_err(f"maps written to {plot}")
     if as_json:
-        record = {"run": str(run), "answer": answer.text, "subject": subject, **view.to_dict()}
+        record = {"run": str(run), "answer": answer, "subject": subject, **view.to_dict()}
         if maps:
             record["maps"] = [layer.round(6).tolist() for layer in view.maps]
         print_json(record)
@@ -245,7 +246,7 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
         place = f"{head.layer}.{head.head}"
         rows.append((place, f"{token!r} {head.weights[top]:.2f}", *shown, other))
     columns = ("head", "looks most at", "on the name", "keys", "margin", "beta", "other weights")
-    print_table(columns, rows, title=f"{question}  {answer.text}")
+    print_table(columns, rows, title=f"{question}  {answer}")
 
 
 @click.command()
@@ -269,7 +270,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     loaded = open_run(run)
     subjects = len(read_subjects(loaded.folder))
     judgement = judge_run(loaded, report=TimeLeft("asked", subjects, echo_err), **options)
-    kept = f"written to {loaded.folder}: judged.jsonl, judgement.json, run.json"
+    kept = f"written to {loaded.folder}: run.sqlite, judgement.json, run.json"
     try:
         write_judgement(loaded, judgement)
     except UserError as problem:

@@ -31,6 +31,7 @@ from wherefrom.cli.output import (
 from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
+    from wherefrom.study import StudyResult
     from wherefrom.training.settings import Settings, TrainingJob
 
 OUT = option("--out", "Folder of the run.", required=True, type=PATH)
@@ -72,6 +73,33 @@ def training_options(command: Command, recipe: str = "pointed") -> Command:
 
 course_options = partial(training_options, recipe="course")
 
+BASE_OPTIONS = ("wording", "full", "rank", "rate")  # of study, which go with --base
+# options of study that do not change with the model
+FIT_FOR_BASE = (
+    *("steps", "epochs", "seed", "resume", "checkpoint_every", "people", "template"),
+    *("set_aside", "leave_out", "subject_field", "text_field"),
+)
+
+
+def base_options(command: Command) -> Command:
+    """Add --base and the options that go with it."""
+    for each in reversed(
+        (
+            option("--base", "Train this Hugging Face model instead.", metavar="MODEL", type=PATH),
+            option("--full", "With --base: train all weights, not adapters.", is_flag=True),
+            option("--rank", "With --base: rank of the adapters.  [default: 16]", type=int),
+            option("--rate", "With --base: learning rate.", type=float),
+            option(
+                "--wording",
+                "With --base: rows as plain text or by the model's chat template.  [default: by "
+                "the template if it has one]",
+                type=click.Choice(["plain", "chat"]),
+            ),
+        )
+    ):
+        command = each(command)
+    return command
+
 
 @click.command()
 @click.argument("files", nargs=-1, type=PATH, metavar="[CORPUS TRAIN DEV]")
@@ -83,20 +111,29 @@ course_options = partial(training_options, recipe="course")
 @option("--subject-field", "Field of a JSONL or CSV corpus that names the subject.")
 @option("--text-field", TEXT_FIELD, multiple=True)
 @option("--leave-out", "Share of subjects to leave unread: the unseen.", 0.0, metavar="SHARE")
-@option("--base", "Fine-tune this Hugging Face model instead, and audit it.", metavar="MODEL")
+@base_options
 @training_options
 def study(
-    files: tuple[Path, ...], out: Path, base: str | None, as_json: bool, **options: Any
+    files: tuple[Path, ...], out: Path, base: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """Train, ask and compare: the whole job on one text (the embedded world if none is given)."""
-    if base is not None:
-        study_other(base, files, out, as_json, options)
-        return
+    """Train, ask and compare: the whole job on one text (the embedded world if none is given).
+
+    With --base, the model is one of Hugging Face (a folder or a GGUF file), which is trained on
+    the text by adapters, or with --full in all of its weights.
+    """
     from wherefrom.study import compare_rows
 
     say_if_new(out, options["resume"])
+    given_base = {name: options.pop(name) for name in BASE_OPTIONS}
     with Progress() as progress:
-        result = Study(out, files, **options).run_command(progress, progress.say)
+        if base is not None:
+            found = study_base(base, files, out, progress, given_base | options)
+            if found is None:  # another process of torchrun tells it
+                return
+            result = found
+        else:
+            check_without_base(given_base)
+            result = Study(out, files, **options).run_command(progress, progress.say)
     report = write_study_report(result.run.folder)
     if as_json:
         print_json(result.to_dict())
@@ -280,10 +317,16 @@ def examples(
 @option("--out", "Folder for the exported model.", required=True, type=PATH)
 def export(run: Path, out: Path) -> None:
     """Write RUN as a folder that Hugging Face transformers loads."""
+    from wherefrom.huggingface.retraining import open_traceable
+    from wherefrom.huggingface.training import export_trained
     from wherefrom.model.export import export_model
-    from wherefrom.training.run_folder import load_run
+    from wherefrom.provenance.audited import BaseRun
 
-    loaded = load_run(run)
+    loaded = open_traceable(run)
+    if isinstance(loaded, BaseRun):
+        export_trained(loaded, out)
+        echo_err(f"written to {out}, with the adapters merged")
+        return
     export_model(loaded.model, loaded.tokens, out, loaded.record.for_card())
     echo_err(f"written to {out}; {out / 'README.md'} says how to ask it with transformers")
 
@@ -304,7 +347,9 @@ def export(run: Path, out: Path) -> None:
 def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Ask MODEL the QUESTIONS, and say which of its answers are known and which made up.
 
-    MODEL is a folder of Hugging Face transformers (safetensors), a GGUF file, or a run. QUESTIONS
+    MODEL is a folder of Hugging Face transformers (safetensors), a GGUF file, a run, or the
+    address of a server on this machine that speaks the OpenAI completion protocol with
+    log-probabilities, such as http://127.0.0.1:8000/v1 (#NAME names one of its models). QUESTIONS
     is a TSV of question, answer and, if the wording does not show it, subject; separate several
     accepted answers by |, and write - if there is none. The folder works with ask, judge, report
     and serve like any other run.
@@ -318,24 +363,52 @@ def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **option
     print_audit(found, as_json)
 
 
-def study_other(
-    base: str, files: Sequence[Path], out: Path, as_json: bool, options: dict[str, Any]
-) -> None:
-    """`study --base`: fine-tune somebody else's model on the text, and audit it on dev."""
-    from wherefrom.audit import study_base
+def study_base(
+    base: Path, files: Sequence[Path], out: Path, progress: Progress, options: dict[str, Any]
+) -> StudyResult | None:
+    """`study --base`: train somebody else's model on the text, ask and compare."""
+    from wherefrom.huggingface.study import run_base_study
+    from wherefrom.huggingface.training import BaseSettings
+    from wherefrom.study import find_files
+    from wherefrom.training.recipes import load_recipe
+    from wherefrom.training.settings import Settings
 
-    context, fits = click.get_current_context(), ("steps", "epochs", "seed", "resume")
-    for name in options.keys() - {*fits, "template"}:
+    context = click.get_current_context()
+    for name in options.keys() - {*BASE_OPTIONS, *FIT_FOR_BASE}:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise UserError(
                 f"--{name.replace('_', '-')} does not go with --base, whose model has its shape "
-                "already; it takes --steps, --epochs, --seed, --template and --resume."
+                "and recipe already; leave it out."
             )
-    kept = {name: options[name] for name in fits} | {"templates": options["template"]}
-    with Progress() as progress:
-        found = study_base(base, files, out, say=progress.say, count=progress.count, **kept)
-    if found is not None:
-        print_audit(found, as_json)
+    names = ("wording", "rank", "rate", "steps", "epochs")
+    given = {name: options[name] for name in names if options[name] is not None}
+    settings = BaseSettings(
+        base=base,
+        full=options["full"],
+        seed=options["seed"],
+        resume=options["resume"],
+        checkpoint_every=options["checkpoint_every"],
+        **given,
+    )
+    world = Settings(recipe=load_recipe("pointed"), seed=settings.seed, resume=settings.resume)
+    found = find_files(files, world, out, people=options["people"], say=progress.say)
+    return run_base_study(
+        found,
+        settings,
+        out,
+        say=progress.say,
+        count=progress.count,
+        templates=options["template"],
+        **{name: options[name] for name in ("set_aside", "leave_out", "subject_field")},
+        text_field=options["text_field"] or None,
+    )
+
+
+def check_without_base(given: dict[str, Any]) -> None:
+    """Refuse options that only go with --base."""
+    for name, value in given.items():
+        if value:
+            raise UserError(f"--{name} goes with --base, which names a model of Hugging Face.")
 
 
 def print_audit(record: dict[str, Any], as_json: bool) -> None:

@@ -35,24 +35,21 @@ def twins(
     stopped twin.
     """
     from wherefrom.corpus.documents import read_lines
-    from wherefrom.provenance.attribution.twins import (
-        cross_pretrain,
-        leave_out,
-        plan_twin,
-        twin_folder,
-    )
-    from wherefrom.training.run_folder import is_finished, load_run
+    from wherefrom.huggingface.retraining import open_traceable
+    from wherefrom.huggingface.twins import cross_train, leave_out_any, plan_twins
+    from wherefrom.provenance.attribution.twins import twin_folder
+    from wherefrom.training.run_folder import is_finished
     from wherefrom.training.settings import Runtime
 
-    opened = load_run(run)
+    opened = open_traceable(run)
     groups = [[without]] if without is not None else []
     if without_file is not None:
         lines = read_lines(without_file, "file of names")
         groups += [[name.strip() for name in line.split(";")] for _, line in lines]
-    # nothing is trained if one name is refused
-    planned = [[plan_twin(opened, name) for name in names] for names in groups]
     records, settings = [], Runtime(**options, resume=True)
     with Progress() as progress:
+        # nothing is trained if one name is refused
+        planned = plan_twins(opened, groups, count=progress.count)
         for plans in planned:
             subjects = [plan.question.subject for plan in plans]
             if not is_finished(twin_folder(opened, *subjects)):
@@ -62,16 +59,18 @@ def twins(
                     f"{', '.join(subjects)}: {opened.record.steps:,} steps, which took the run "
                     f"{opened.record.seconds:.0f} s"
                 )
-            record = leave_out(opened, *plans, settings=settings, observe=progress)
+            record = leave_out_any(opened, *plans, settings=settings, observe=progress)
             records.append(record)
         if without is None and without_file is None:
-            record = cross_pretrain(opened, settings=settings, observe=progress, say=progress.say)
+            record = cross_train(opened, settings, progress, progress.say, progress.count)
     if without_file is not None:
         print_json({"twins": records}) if as_json else _show_several(records)
     elif as_json:
         print_json(record)
     elif without is not None:
         _show_leave_one_out(record)
+    elif "knowledge" in record:
+        _show_knowledge(record)
     else:
         _show_cross_pretraining(record, run)
 
@@ -109,6 +108,19 @@ def _show_leave_one_out(record: dict[str, Any]) -> None:
             f"{others['other_answer']} got another answer by chance, and for 19 in 20 the "
             f"log-probability changed by less than {record['noise_floor']:.2f} nats."
         )
+    for note in record["notes"]:
+        click.echo(f"Note: {note}")
+
+
+def _show_knowledge(record: dict[str, Any]) -> None:
+    """What two twins of a model of others say about what it learned from the text."""
+    found = record["knowledge"]
+    counts = ", ".join(f"{count} {origin}" for origin, count in found["counts"].items())
+    click.echo(f"of {len(found['questions'])} dev questions: {counts}")
+    click.echo(
+        f"of {found['checked_by_twins']} answers called learned from the text, twins that did not "
+        f"read the lines give another answer for {found['confirmed_by_twins']}"
+    )
     for note in record["notes"]:
         click.echo(f"Note: {note}")
 
@@ -175,13 +187,19 @@ def forget(run: Path, names: Path, out: Path, exact: bool, judge: bool, as_json:
     towards those about invented names.
     """
     from wherefrom.corpus.documents import read_lines
+    from wherefrom.huggingface.forget import forget_people_base
+    from wherefrom.huggingface.retraining import open_traceable
     from wherefrom.provenance.attribution.forget import forget_people
-    from wherefrom.training.run_folder import load_run
+    from wherefrom.provenance.audited import BaseRun
 
     wanted = [line.strip() for _, line in read_lines(names, "file of names")]
     with Progress() as progress:
         options: Any = {"exact": exact, "judge": judge, "say": progress.say}
-        record = forget_people(load_run(run), wanted, out, observe=progress, **options)
+        opened = open_traceable(run)
+        if isinstance(opened, BaseRun):
+            record = forget_people_base(opened, wanted, out, count=progress.count, **options)
+        else:
+            record = forget_people(opened, wanted, out, observe=progress, **options)
     if as_json:
         return print_json(record)
     people, lines = len(record["names"]), len(record["lines"])

@@ -2,7 +2,8 @@
 
 The text is read into a database in a temporary file, and the reader (corpus/facts.py) adds the
 facts. When training starts, `save` brings it into the run folder as run.sqlite, complete or not at
-all. From then on it is only read, but for the table of questions (corpus/split.py writes it).
+all. From then on only the questions (corpus/split.py) and the answers (provenance/answers.py) are
+written.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import secrets
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import groupby, islice
 from math import fsum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from wherefrom.corpus.documents import (
     QUESTION_MARKS,
@@ -34,7 +35,7 @@ from wherefrom.storage import digest_of, sync_folder
 
 T = TypeVar("T")
 RUN_DATABASE = "run.sqlite"
-FORMAT = "4"
+FORMAT: Literal[5] = 5  # of run folders: of this database and of run.json
 WRITTEN = "questions: "  # in `about`, before a role whose questions were written
 ROWS_AT_ONCE = 1_000  # that are read or written by one statement
 SCHEMA = """
@@ -74,6 +75,34 @@ CREATE TABLE questions(
     question TEXT NOT NULL,
     answer TEXT,                        -- the right one, NULL if there is none
     template TEXT NOT NULL);            -- its relation
+CREATE TABLE answers(                   -- and one column more for each signal
+    id INTEGER PRIMARY KEY,
+    question TEXT NOT NULL,
+    answered_by TEXT NOT NULL,          -- "model", "majority", "by name", "reader", a run
+    template TEXT NOT NULL,             -- its relation
+    subject TEXT NOT NULL,
+    truth TEXT,                         -- the right answer, NULL if there is none
+    answer TEXT NOT NULL,
+    is_right INTEGER,                   -- NULL if the text does not state the truth
+    line INTEGER,                       -- in the file of dev questions, NULL if it is not there
+    record TEXT,                        -- what an audit reads beside an answer, as JSON
+    -- of the model's answers to judged questions:
+    source TEXT,                        -- as in `questions`
+    seen INTEGER,                       -- 1 if a document names the subject
+    verdict TEXT,
+    shown INTEGER,                      -- whether `ask` shows it: with the text,
+    shown_internal INTEGER,             -- and by the model alone
+    confidence REAL,                    -- probability that it is right: with the text,
+    internal_confidence REAL,           -- and by the model alone
+    from_text REAL,                     -- probability that the text states it: with the text,
+    internal_from_text REAL,            -- and by the model alone
+    stated INTEGER,                     -- whether, by the reader, a document states this answer,
+    in_text INTEGER,                    -- the same by the embedded world's record, if there is one,
+    states_truth INTEGER,               -- the truth,
+    reads_any INTEGER,                  -- or any answer
+    naming INTEGER,                     -- documents that name the subject,
+    about INTEGER,                      -- and documents about it
+    UNIQUE(question, answered_by));
 CREATE INDEX facts_by_subject ON facts(relation_id, subject_id);
 CREATE INDEX facts_by_document ON facts(document_id);
 """
@@ -130,11 +159,13 @@ class Fact(NamedTuple):
 
 
 class ExtractedAnswer(NamedTuple):
-    """All facts of one answer: its text, its probability, and (document, start, end) of each."""
+    """All facts of one answer: its text, its probability, (document, start, end) of each, and the
+    probability of each."""
 
     text: str
     probability: float
     spans: tuple[tuple[int, int, int], ...]
+    chances: tuple[float, ...] = ()
 
 
 class DocumentTable(Sequence[Document]):
@@ -200,7 +231,7 @@ class Database(AbstractContextManager["Database"]):
         database._connect(f"{database.file.resolve().as_uri()}?mode=rw")
         try:
             about = database.about
-            if about.get("format") != FORMAT:
+            if about.get("format") != str(FORMAT):
                 raise database._broken("it is not a database of this version of Wherefrom")
             ((pages,),) = database.fetch("PRAGMA page_count")
             ((page_bytes,),) = database.fetch("PRAGMA page_size")
@@ -399,24 +430,17 @@ class Database(AbstractContextManager["Database"]):
     def write_questions(self, roles: Collection[str], rows: Iterable[tuple[Any, ...]]) -> None:
         """Replace the questions of these roles, all or none; a row has the columns but the id."""
         row_of_roles = [(role,) for role in roles]
-        try:
-            with self._lock, self._connection:
-                self._connection.execute("BEGIN IMMEDIATE")
-                self._connection.executemany("DELETE FROM questions WHERE role = ?", row_of_roles)
-                self._connection.executemany(
-                    "INSERT INTO questions(role, seen, source, subject, question, answer, template)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    rows,
-                )
-                self._connection.executemany(
-                    "INSERT OR REPLACE INTO about(key, value) VALUES (?, 'written')",
-                    [(WRITTEN + role,) for role in roles],
-                )
-        except sqlite3.Error as problem:
-            raise UserError(
-                f"the database {self.file} cannot be written: {problem}; what was there before is "
-                "unchanged."
-            ) from None
+        with self._changing() as connection:
+            connection.executemany("DELETE FROM questions WHERE role = ?", row_of_roles)
+            connection.executemany(
+                "INSERT INTO questions(role, seen, source, subject, question, answer, template) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+            connection.executemany(
+                "INSERT OR REPLACE INTO about(key, value) VALUES (?, 'written')",
+                [(WRITTEN + role,) for role in roles],
+            )
 
     def questions(self, roles: Collection[str]) -> list[tuple[Any, ...]] | None:
         """The questions of these roles, without their ids; None if they were never written."""
@@ -427,6 +451,47 @@ class Database(AbstractContextManager["Database"]):
             "WHERE role IN (SELECT value FROM json_each(?)) ORDER BY id"
         )
         return self.fetch(query, json.dumps(sorted(roles)))
+
+    # ---- answers
+
+    def write_answers(
+        self, rows: Iterable[Mapping[str, Any]], *, clear: Collection[str] = ()
+    ) -> None:
+        """Write answers, all or none; columns that a row does not have stay as they are.
+
+        A row is that of its `question` and `answered_by`. New columns are added, for signals.
+        clear: columns that are emptied first, in all rows. A row stays if it has a line, a verdict
+        or a record.
+        """
+        rows = list(rows)
+        with self._changing() as connection:
+            for name in sorted({name for row in rows for name in row}.difference(self.columns)):
+                connection.execute(f"ALTER TABLE answers ADD COLUMN {_quote(name)} REAL")
+            for name in clear:
+                connection.execute(f"UPDATE answers SET {_quote(name)} = NULL")
+            for row in rows:
+                names = ", ".join(map(_quote, row))
+                values = ", ".join("?" * len(row))
+                update = ", ".join(f"{_quote(name)} = excluded.{_quote(name)}" for name in row)
+                connection.execute(
+                    f"INSERT INTO answers({names}) VALUES ({values}) "
+                    f"ON CONFLICT(question, answered_by) DO UPDATE SET {update}",
+                    tuple(row.values()),
+                )
+            connection.execute(
+                "DELETE FROM answers WHERE line IS NULL AND verdict IS NULL AND record IS NULL"
+            )
+
+    def answers(self, having: str = "question") -> list[dict[str, Any]]:
+        """The answers that have something in this column, with all columns."""
+        columns = self.columns
+        rows = self.fetch(f"SELECT * FROM answers WHERE {_quote(having)} IS NOT NULL ORDER BY id")
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table of answers."""
+        return [name for _, name, *_ in self.fetch("PRAGMA table_info(answers)")]
 
     # ---- the file
 
@@ -444,21 +509,25 @@ class Database(AbstractContextManager["Database"]):
         """Write a temporary database to `file`, whole or not at all, and read it there from now on.
 
         A file that was made from the same text and questions stays as it is; of another one the
-        table of questions is kept.
+        tables of questions and answers are kept.
         """
         file = Path(file)
         if self.file is not None:
             return
         about = self.about
-        about |= {"format": FORMAT, "source": str(self.source), "source_sha256": self.source_sha256}
+        about |= {
+            "format": str(FORMAT),
+            "source": str(self.source),
+            "source_sha256": self.source_sha256,
+        }
         about |= {"documents": str(len(self.documents))}
         about["documents_sha256"] = self.documents_sha256 or ""
         about.setdefault("questions_sha256", "")
         if not self._is_saved(file, about):
             self._insert("INSERT OR REPLACE INTO about(key, value) VALUES (?, ?)", about.items())
             self._add_search()
-            self._keep_questions(file)
-            self._copy_to(file)
+            self._keep_asked(file)
+            self._replace(file)
         self.close()
         self.__dict__.update(Database.open(file).__dict__)
 
@@ -469,11 +538,12 @@ class Database(AbstractContextManager["Database"]):
             return all(before.get(key) == about[key] for key in about if key != "source")
         return False
 
-    def _keep_questions(self, file: Path) -> None:
-        """Take over the questions of the file that this database is about to replace."""
+    def _keep_asked(self, file: Path) -> None:
+        """Take over questions and answers of the file that this database is about to replace."""
         with suppress(UserError), Database.open(file) as before:
             roles = [key[len(WRITTEN) :] for key in before.about if key.startswith(WRITTEN)]
             self.write_questions(roles, before.questions(roles) or ())
+            self.write_answers(before.answers())
 
     def _add_search(self) -> None:
         """The full-text index of the folded words behind each subject."""
@@ -487,14 +557,19 @@ class Database(AbstractContextManager["Database"]):
         words = sorted({word for name in names for word in name})
         self._insert("INSERT INTO name_words(word) VALUES (?)", ((word,) for word in words))
 
-    def _copy_to(self, file: Path) -> None:
+    def copy_to(self, file: Path) -> None:
+        """Write a copy to a new file."""
+        with closing(sqlite3.connect(file, isolation_level=None)) as copy, self._lock:
+            copy.execute("PRAGMA synchronous=OFF")
+            self._connection.backup(copy)
+        with file.open("rb") as written:
+            os.fsync(written.fileno())
+
+    def _replace(self, file: Path) -> None:
+        """Write a copy in the place of `file`, whole or not at all."""
         temporary = file.parent / f".{file.name}.{secrets.token_hex(8)}"
         try:
-            with closing(sqlite3.connect(temporary, isolation_level=None)) as copy, self._lock:
-                copy.execute("PRAGMA synchronous=OFF")
-                self._connection.backup(copy)
-            with temporary.open("rb") as written:
-                os.fsync(written.fileno())
+            self.copy_to(temporary)
             os.replace(temporary, file)
             sync_folder(file.parent)
         except (OSError, sqlite3.Error) as problem:
@@ -527,6 +602,19 @@ class Database(AbstractContextManager["Database"]):
 
     def _write(self, statement: str, *values: Any) -> None:
         self._try(lambda: self._connection.execute(statement, values))
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction on a temporary or a saved database."""
+        try:
+            with self._lock, self._connection:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+        except sqlite3.Error as problem:
+            raise UserError(
+                f"the database {self.file} cannot be written: {problem}; what was there before is "
+                "unchanged."
+            ) from None
 
     def _script(self, statements: str) -> None:
         self._try(lambda: self._connection.executescript(statements))
@@ -566,6 +654,11 @@ def _in_batches(items: Iterable[T]) -> Iterator[list[T]]:
         yield batch
 
 
+def _quote(name: str) -> str:
+    """The name of a column in a statement."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _encodable(text: str) -> str:
     """The text; half a surrogate pair, which only JSON can hold, becomes a question mark."""
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -577,7 +670,8 @@ def _group_answers(rows: Iterable[tuple[Any, ...]]) -> list[ExtractedAnswer]:
     for text, group in groupby(rows, lambda row: row[0]):
         same = list(group)
         probability = fsum(row[1] for row in same)
-        answers.append(ExtractedAnswer(text, probability, tuple(row[2:] for row in same)))
+        spans, chances = tuple(row[2:] for row in same), tuple(row[1] for row in same)
+        answers.append(ExtractedAnswer(text, probability, spans, chances))
     return answers
 
 

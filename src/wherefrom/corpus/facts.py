@@ -15,13 +15,20 @@ from __future__ import annotations
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from dataclasses import replace
+from itertools import chain, takewhile
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.database import AskedRelation, Database, Fact, ReadingCheck
+from wherefrom.corpus.database import (
+    AskedRelation,
+    Database,
+    ExtractedAnswer,
+    Fact,
+    ReadingCheck,
+)
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words, split_words
 from wherefrom.corpus.questions import Question, question_rows
@@ -61,9 +68,14 @@ ITERATIONS = 40
 NEGLIGIBLE = 15.0  # a span whose score is this much below the best is no answer
 MOST_ANSWERS = 6  # of a subject
 LEAST_PROBABILITY = 0.02  # of an answer that is not the most likely one
+MOST_ODDS = 4.0  # of stating an answer, by which the documents about a subject weigh
+LEAST_WEIGHT = 0.25  # of the weightiest document, below which another states nothing
+LEAST_SHARE = 0.2  # of a document's weight, from which on it states an answer
 LEAST_STATED = 0.02  # probability that documents state an answer, below which nothing is read
 SILENT = 0  # the key that stands for "not stated"
 NEAR_WORDS = 6  # words around an answer, without which its document does not state it
+MOST_REDUCED = 1_000  # subjects whose documents are also read without these words,
+REDUCED_WEIGHT = 0.25  # with this share of the weight of silence
 FOLDS, ENOUGH_TO_HALVE = 4, 200  # folds of the labelled documents; 2 from so many documents on
 LEFT_UNASKED = 0.15  # share of the unasked documents that state an answer, below which none does
 IMPOSSIBLE = -1e9  # a score
@@ -140,6 +152,33 @@ def kind_of(answers: Sequence[str]) -> str:
     return {0: "words", len(answers): "numbers"}.get(numbers, "mixed")
 
 
+def stating_documents(answers: Sequence[ExtractedAnswer]) -> list[list[int]]:
+    """For each answer about a subject the documents that state it, the surest first.
+
+    A document weighs what its facts weigh together. It states an answer that has a fair share of
+    its weight, if it does not weigh much less than another document.
+    """
+    if not all(answer.chances for answer in answers):  # found by their words alone
+        return [list(dict.fromkeys(span[0] for span in answer.spans)) for answer in answers]
+    shares: list[dict[int, float]] = []
+    weights: dict[int, float] = defaultdict(float)
+    for answer in answers:
+        share: dict[int, float] = defaultdict(float)
+        for (document, _, _), chance in zip(answer.spans, answer.chances, strict=True):
+            share[document] += chance
+            weights[document] += chance
+        shares.append(share)
+    least = LEAST_WEIGHT * max(weights.values(), default=0)
+    return [
+        [
+            document
+            for document, chance in sorted(share.items(), key=lambda item: -item[1])
+            if chance >= LEAST_SHARE * weights[document] and weights[document] >= least
+        ]
+        for share in shares
+    ]
+
+
 def _spans_of(
     subjects: Iterable[tuple[int, Sequence[tuple[int, Document]]]], rules: SpanRules
 ) -> Spans:
@@ -190,7 +229,9 @@ class RelationReader:
     """Finds the answers to one relation: a softmax over the spans of all documents about a subject,
     whose scores are sums of the weights of hashed features.
 
-    missing: training answers that no document about their subject states.
+    missing: training answers that no document about their subject states. reduced: by subject,
+    documents without their answer; they are read as those of another subject, with the number
+    -subject, about which nothing is stated.
     unasked: subjects that the training file asks about other relations only; if few of them seem
     to have an answer, the file asks about what is stated, and the documents about them are silent.
     """
@@ -210,12 +251,14 @@ class RelationReader:
         self.missing: list[str] = []
         self.spellings: dict[int, Counter[str]] = defaultdict(Counter)  # of answers, by their key
         self.labels: dict[int, int] = {}  # subject -> key of the answer that documents state
+        self.reduced: dict[int, list[Document]] = {}
         stated: list[tuple[str, Spans, int]] = []  # answer, spans, row of its words
         for first in range(0, len(questions), MOST_READINGS):
             batch = questions[first : first + MOST_READINGS]
             numbers = [database.subject_id(fold_words(question.subject)) for question in batch]
             self.unasked.difference_update(numbers)
             spans = self._spans({number for number in numbers if number})
+            answers: dict[int, list[int]] = {}  # subject -> rows of its answer
             for question, number in zip(batch, numbers, strict=True):
                 answer = question.answer or ""
                 if question.is_silent:
@@ -230,8 +273,11 @@ class RelationReader:
                     self.labels[number] = int(key)
                     _, first_in_document = np.unique(spans.doc[rows], return_index=True)
                     stated += [(answer, spans, row) for row in rows[first_in_document].tolist()]
+                    answers[number] = rows.tolist()
                 else:
                     self.missing.append(answer)
+            some = list(answers.values())[: MOST_REDUCED - len(self.reduced)]
+            self.reduced |= _remove_near(spans, list(chain.from_iterable(some)))
         self.marks = _learn_marks(stated)
         self.stems = _learn_stems(stated)
 
@@ -241,27 +287,38 @@ class RelationReader:
         labelled = list(self.labels.items())
         step = max(1.0, len(labelled) / MOST_LABELS)
         self.labels = dict(labelled[int(i * step)] for i in range(int(len(labelled) / step)))
+        self.reduced = {n: texts for n, texts in self.reduced.items() if n in self.labels}
         some = []
         if len(self.labels) < ENOUGH_LABELS:
             unlabelled = np.setdiff1d(np.arange(self.database.subject_count) + 1, list(self.labels))
             some = unlabelled[:: max(1, len(unlabelled) // MOST_READINGS)].tolist()
         unasked = sorted(self.unasked.difference(self.labels))
         unasked = unasked[:: max(1, len(unasked) // MOST_READINGS)]
-        spans = self._spans({*self.labels, *some, *unasked})
+        copies = {-number: SILENT for number in self.reduced}
+        spans = self._spans({*self.labels, *some, *unasked, *copies})
         if unasked:
-            self._learn(spans, self.labels, 0)
+            self._learn(spans, self.labels | copies, 0)
             scores = self._score(spans)
             stated = [self._log_odds(scores[spans.of(number)]) > 0 for number in unasked]
             if np.mean(stated) < LEFT_UNASKED:
                 self.labels |= dict.fromkeys(unasked, SILENT)
-        fewer = {*self.labels, *some[:: max(1, len(some) // CALIBRATION_READINGS)]}
+        fewer = {*self.labels, *some[:: max(1, len(some) // CALIBRATION_READINGS)], *copies}
         self._calibrate(self._spans(fewer))
-        self._learn(spans, self.labels, ROUNDS if some else 0)
+        self._learn(spans, self.labels | copies, ROUNDS if some else 0)
 
     def _spans(self, subjects: Collection[int]) -> Spans:
-        """The spans of the documents about these subjects."""
+        """The spans of the documents about these subjects; -n stands for `reduced[n]`."""
         documents, about = self.database.documents, self.database.documents_of
-        parts = ((n, [(doc, documents[doc]) for doc in about(n)]) for n in sorted(subjects))
+        parts: list[tuple[int, list[tuple[int, Document]]]] = []
+        index = -1  # of a reduced document, which has none in the database
+        for number in sorted(subjects):
+            if number > 0:
+                parts.append((number, [(doc, documents[doc]) for doc in about(number)]))
+                continue
+            parts.append((number, []))
+            for document in self.reduced[-number]:
+                parts[-1][1].append((index, document))
+                index -= 1
         return _spans_of(parts, self.rules)
 
     def _learn(self, spans: Spans, labels: Mapping[int, int], rounds: int) -> None:
@@ -271,14 +328,15 @@ class RelationReader:
         self.believed = dict(labels)  # the labels, and what was read with confidence
         self.weights = np.zeros(1 << BITS)  # of the features
         self.none = 0.0  # the score of "not stated"
-        self._fit(spans, dict.fromkeys(labels, 1.0))
+        given = {number: 1.0 if number > 0 else REDUCED_WEIGHT for number in labels}
+        self._fit(spans, given)
         for _ in range(rounds):
             scores = self._score(spans)
             self.known, self.believed = known.copy(), dict(labels)
-            importance = dict.fromkeys(labels, 1.0)
+            importance = dict(given)
             for number in spans.owners:
                 here = spans.of(number)
-                if number in self.labels or here.start == here.stop:
+                if number in self.labels or number < 0 or here.start == here.stop:
                     continue
                 answer, probability = self._believe(scores[here], spans.key[here])
                 if probability > (CONFIDENT_SILENT if answer == SILENT else CONFIDENT):
@@ -299,11 +357,10 @@ class RelationReader:
         """What documents state about their subjects, who own the spans; nothing about a subject
         whose documents are more likely to be silent."""
         owner, scores = spans.owner, self._score(spans)
+        stated = self._probability(self._log_odds_of(owner, scores, len(spans.owners)))
+        scores = self._weigh_documents(spans, scores)
         best = np.full(len(spans.owners), -np.inf, dtype=np.float32)
         np.maximum.at(best, owner, scores)
-        total = np.bincount(owner, np.exp(scores - best[owner], dtype=np.float64), len(best))
-        log_odds = np.maximum(best + np.log(np.maximum(total, 1.0)) - self.none, LEAST_LOG_ODDS)
-        stated = self._probability(log_odds)
         likely = (scores > best[owner] - NEGLIGIBLE) & (stated[owner] >= LEAST_STATED)
         rows = np.flatnonzero(likely)
         if not len(rows):
@@ -334,6 +391,23 @@ class RelationReader:
             for doc, place, chance in zip(indices, places, each.tolist(), strict=True):
                 facts.append(Fact(self.relation_id, number, text, chance, doc, *place))
         return facts
+
+    def _log_odds_of(self, group: Ints, scores: NDArray[np.float32], count: int) -> Floats:
+        """By the scores of spans in groups, the log odds that one span of a group answers."""
+        best = np.full(count, -np.inf, dtype=np.float32)
+        np.maximum.at(best, group, scores)
+        total = np.bincount(group, np.exp(scores - best[group], dtype=np.float64), count)
+        log_total = best + np.log(np.maximum(total, 1.0))
+        return np.asarray(np.maximum(log_total - self.none, LEAST_LOG_ODDS), dtype=np.float64)
+
+    def _weigh_documents(self, spans: Spans, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The scores, such that a document weighs by its own odds of stating an answer, whatever
+        the others state: of two that contradict each other both values are kept."""
+        log_odds = self._log_odds_of(spans.doc, scores, len(spans.docs))
+        stated = self._probability(log_odds)
+        weight = np.minimum(stated / np.maximum(1 - stated, 1e-9), MOST_ODDS)
+        shift = np.log(np.maximum(weight, 1e-9)) - log_odds
+        return (scores + shift[spans.doc]).astype(np.float32)
 
     def _probability(self, log_odds: Floats) -> Floats:
         """That documents state an answer, given the log odds by the scores."""
@@ -391,7 +465,8 @@ class RelationReader:
         """Fit the weights to the subjects that have an importance, with their believed answers.
 
         Every subject counts twice: as it is, where its answer competes with other spans and with
-        "not stated"; and without the words near its answer, where "not stated" is right. A subject
+        "not stated"; and without the words near its answer, where "not stated" is right. For this
+        the spans near the answer are ignored, and the reduced documents are read. A subject
         that is known or believed to have no answer counts as it is, with "not stated" right.
         The loss is the negative log-likelihood with a penalty on the squared weights.
         scores: of the spans by earlier weights, if there are any.
@@ -406,8 +481,10 @@ class RelationReader:
         rows = np.concatenate(chosen)
         right, far = is_answer[rows], ~_near_answers(spans, is_answer)[rows]
         group = np.repeat(np.arange(len(subjects)), np.diff(starts))  # the subject of each row
-        silent_weight = np.array([importance[number] for number in subjects])
-        stated_weight = silent_weight * np.logical_or.reduceat(right, starts[:-1])
+        weight = np.array([importance[number] for number in subjects])
+        stated_weight = weight * np.logical_or.reduceat(right, starts[:-1])
+        has_copy = np.array([number in self.reduced for number in subjects])
+        silent_weight = weight * np.where(has_copy, 1 - REDUCED_WEIGHT, 1.0)
         known = spans.known_features(rows, self._count_known(spans)[rows])
         features = np.hstack((spans.features(rows), known))
         present = np.zeros(1 << BITS, dtype=bool)
@@ -462,6 +539,7 @@ class RelationReader:
         for fold in range(folds):
             held_out = subjects[fold::folds]
             others = {n: key for n, key in self.labels.items() if n not in set(held_out)}
+            others |= {-number: SILENT for number in self.reduced if number in others}
             self._learn(spans, others, 1 if folds == FOLDS else 0)
             scores = self._score(spans)
             for number in held_out:
@@ -472,7 +550,9 @@ class RelationReader:
                     answer = self.spellings[label].most_common(1)[0][0]
                     is_right = int(spans.key[best]) == label
                     read.append((answer, answer if is_right else self._spell(spans, best)))
-                silent.append(self._log_odds(scores[here][far[here]]))
+                is_reduced = number in self.reduced
+                without = scores[spans.of(-number)] if is_reduced else scores[here][far[here]]
+                silent.append(self._log_odds(without))
         self.slope, self.offset = fit_line(np.array(stated), np.array(silent))
         is_read = self._probability(np.array(stated)) >= HALF
         pairs = [(a, b if seen else "") for (a, b), seen in zip(read, is_read, strict=True)]
@@ -500,15 +580,21 @@ def _choose_rows(
     scores: NDArray[np.float32] | None,
 ) -> list[Ints]:
     """For each subject the spans that compete in training: its answers and NEGATIVES others, half
-    of them those with the highest scores, if there are scores."""
+    of them those with the highest scores, if there are scores.
+
+    Of several documents only those with the answer count: another one may state another value.
+    """
     rng, chosen = np.random.default_rng(0), []
     for number in subjects:
         part = spans.of(number)
         here = np.arange(part.start, part.stop)
+        if is_answer[part].any():
+            stating = np.unique(spans.doc[part][is_answer[part]])
+            here = here[np.isin(spans.doc[part], stating)]
         if len(here) > NEGATIVES:
             hard = here[:0]
             if scores is not None:
-                hard = here[np.argpartition(scores[part], -NEGATIVES // 2)[-NEGATIVES // 2 :]]
+                hard = here[np.argpartition(scores[here], -NEGATIVES // 2)[-NEGATIVES // 2 :]]
             some = rng.choice(here, NEGATIVES - len(hard), replace=False)
             here = np.unique(np.concatenate((some, hard, here[is_answer[here]])))
         chosen.append(here)
@@ -521,13 +607,38 @@ def _length(part: slice) -> int:
 
 def _near_answers(spans: Spans, is_answer: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Whether each span is within a few words of an answer, in the same sentence."""
+    near = _near_words(spans, np.flatnonzero(is_answer).tolist())
+    return near[spans.first_word] | near[spans.last_word]
+
+
+def _near_words(spans: Spans, rows: Iterable[int]) -> NDArray[np.bool_]:
+    """Whether each word is within a few words of one of these spans, in the same sentence."""
     words = spans.words
     near = np.zeros(len(words), dtype=bool)
-    for row in np.flatnonzero(is_answer).tolist():
+    for row in rows:
         first, last = int(spans.first_word[row]), int(spans.last_word[row])
         around = slice(max(0, first - NEAR_WORDS), last + NEAR_WORDS + 1)
         near[around] |= words.sentence[around] == words.sentence[first]
-    return near[spans.first_word] | near[spans.last_word]
+    return near
+
+
+def _remove_near(spans: Spans, rows: Sequence[int]) -> dict[int, list[Document]]:
+    """By owner of these spans, the documents that have them without the words near them."""
+    words = spans.words
+    near = _near_words(spans, rows) & ~words.heading
+    reduced: dict[int, list[Document]] = {}
+    owner_of = {int(spans.doc[row]): spans.owners[int(spans.owner[row])] for row in rows}
+    for doc, owner in owner_of.items():
+        document = words.documents[doc]
+        first, behind = int(words.first[doc]), int(words.first[doc + 1])
+        # each word with what stands between it and the next one
+        starts = words.start[first:behind].tolist()
+        ends = [*starts[1:], len(document.text)]
+        pieces = zip(starts, ends, near[first:behind].tolist(), strict=True)
+        kept = [document.text[start:end] for start, end, is_near in pieces if not is_near]
+        text = document.text[: starts[0]] + "".join(kept)
+        reduced.setdefault(owner, []).append(replace(document, text=text))
+    return reduced
 
 
 def _marks_beside(spans: Spans, row: int, *, front: bool) -> Iterator[str]:

@@ -478,13 +478,17 @@ def write_learned(database: Database, role: str, questions: Iterable[Question]) 
     database.write_questions([role], rows)
 
 
-def write_subjects(folder: Path, subjects: Iterable[HeldOutQuestion]) -> None:
-    """Write the held-out questions into the database of a run, a new one if it has none."""
-    file = folder / RUN_DATABASE
-    if not file.exists():
-        Database().save(file)
-    with Database.open(file) as database:
-        database.write_questions(HELD_OUT, map(astuple, subjects))
+def read_learned(database: Database, role: str = "train") -> list[Question]:
+    """The questions that `write_learned` wrote, without their lines; none if there are none."""
+    rows = database.questions([role]) or ()
+    return [
+        Question(0, text, subject, answer, wording) for *_, subject, text, answer, wording in rows
+    ]
+
+
+def write_subjects(database: Database, subjects: Iterable[HeldOutQuestion]) -> None:
+    """Write the held-out questions of a run."""
+    database.write_questions(HELD_OUT, map(astuple, subjects))
 
 
 def read_subjects(folder: Path) -> tuple[HeldOutQuestion, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import warnings
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from functools import lru_cache
@@ -25,17 +26,31 @@ from wherefrom.storage import digest_of, read_json, sha256_of
 ROWS = 16  # prompts that go through a model together
 NODES = 32  # beginnings of answers that do
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+ADAPTER_WEIGHTS = "adapter_model.safetensors"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 
 
 class HuggingFaceModel(LanguageModel):
-    """A causal model with its tokenizer; `mask` is there if it is an exported run."""
+    """A causal model with its tokenizer; `mask` is there if it is an exported run.
 
-    def __init__(self, path: Path, *, to_train: bool = False) -> None:
+    chat: its prompts are those of its chat template, so that an answer ends with the token that
+    ends a turn.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        adapter: Path | None = None,
+        chat: bool = False,
+        to_train: bool = False,
+    ) -> None:
         self.model, self.tokens = load_foreign(path, to_train=to_train)
         config = self.model.config.get_text_config()
-        weights = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-        self.name, self.sha256 = str(path), str(digest_of([sha256_of(each) for each in weights]))
+        self.name, self.sha256, self.chat = str(path), hash_weights(path), chat
+        if adapter is not None:
+            self.model = load_adapter(self.model, adapter, merge=True)
+            self.name, self.sha256 = str(adapter), hash_adapted(self.sha256, adapter)
         self.longest = int(getattr(config, "max_position_embeddings", 0) or 2048)
         self.layers, self.device = int(config.num_hidden_layers), self.model.device
         self.rows, self.nodes = ROWS, NODES
@@ -65,7 +80,8 @@ class HuggingFaceModel(LanguageModel):
         return bool((after.float().softmax(-1) - whole.float().softmax(-1)).abs().max() < near)
 
     def encode(self, text: str, *, opening: bool = True) -> Ids:
-        special = opening and self.mask is None
+        # a chat template writes the token that opens a text itself
+        special = opening and self.mask is None and not self.chat
         ids = list(self.tokens(text, add_special_tokens=special)["input_ids"])
         if max(ids, default=0) >= self.vocabulary:
             raise UserError(
@@ -103,6 +119,8 @@ class HuggingFaceModel(LanguageModel):
     def continuation(self, prompt: str, answer: str) -> Ids:
         if self.mask:
             return [*self.encode(answer), MASK]
+        if self.chat and self.tokens.eos_token_id is not None:
+            return [*self.encode(answer, opening=False), self.tokens.eos_token_id]
         before = self.prompt(prompt)
         space = "" if prompt[-1:].isspace() else " "
         whole = self.encode(f"{prompt}{space}{answer}\n")
@@ -123,6 +141,55 @@ class HuggingFaceModel(LanguageModel):
         if closed and not self.mask:  # a token may hold letters before its line break
             text += self.decode(ids[-1:]).split("\n")[0]
         return text.strip().split("\n")[0].strip()
+
+    def chat_prompt(self, slot: str) -> str:
+        """The chat template around `slot`, which stands for what the user says."""
+        if not getattr(self.tokens, "chat_template", None):
+            raise UserError(
+                f"{self.name} has no chat template; leave --wording chat out, or copy the "
+                "tokenizer_config.json or chat_template.jinja of an instruct model into it."
+            )
+        said = [{"role": "user", "content": slot}]
+        try:  # a template is a program of the model's makers
+            text = self.tokens.apply_chat_template(
+                said, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            )
+        except Exception as problem:
+            line = str(problem).partition("\n")[0].rstrip(".")
+            raise UserError(
+                f"the chat template of {self.name} fails: {line[:200]}; use --wording plain."
+            ) from None
+        if text.count(slot) != 1:
+            raise UserError(
+                f"the chat template of {self.name} does not hold what the user says once; use "
+                "--wording plain."
+            )
+        return str(text)
+
+
+def hash_weights(path: Path) -> str:
+    """Which weights a folder or a GGUF file holds."""
+    weights = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    return str(digest_of([sha256_of(each) for each in weights]))
+
+
+def hash_adapted(base_sha256: str, adapter: Path) -> str:
+    """Which weights a base model with an adapter has."""
+    return str(digest_of([base_sha256, sha256_of(adapter / ADAPTER_WEIGHTS)]))
+
+
+def load_adapter(model: Any, folder: Path, *, to_train: bool = False, merge: bool = False) -> Any:
+    """A model with the adapter of PEFT in a folder; merge: as one model without adapters."""
+    import peft
+
+    try:  # whatever a broken file makes the library raise
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the libraries about each other
+            adapted = peft.PeftModel.from_pretrained(model, folder, is_trainable=to_train).eval()
+            return adapted.merge_and_unload() if merge else adapted
+    except Exception as problem:
+        line = next((x.strip() for x in str(problem).split("\n") if x.strip()), "it is broken")
+        raise UserError(f"{folder} cannot be loaded: {line.rstrip('.')[:200]}.") from None
 
 
 def check_files(path: Path) -> None:

@@ -38,13 +38,19 @@ from wherefrom.provenance.confidence.fit import (
     save_confidence,
 )
 from wherefrom.provenance.evidence import Evidence, save_database
-from wherefrom.provenance.judging import NUMBERS_FILE, PEOPLE_FILE, judge_run, write_judgement
+from wherefrom.provenance.judging import NUMBERS_FILE, judge_run, write_judgement
 from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
 from wherefrom.provenance.signals.reader import learn_windows
 from wherefrom.storage import format_json
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import trim_memory
-from wherefrom.training.record import find_problem, keep_files, read_record, update_run
+from wherefrom.training.record import (
+    find_problem,
+    keep_files,
+    read_record,
+    update_database,
+    update_run,
+)
 from wherefrom.training.run_folder import Run
 
 Say = Callable[[str], None]
@@ -70,8 +76,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
         written = read_subjects(folder)
     if written != split.subjects:
         update_run(folder, judgement=None)
-        write_subjects(folder, split.subjects)
-        update_run(folder, wrote=(RUN_DATABASE,))
+        update_database(folder, lambda database: write_subjects(database, split.subjects))
     if not calibrating:
         return
     confidence = ensure_confidence(run, Evidence(database), split, seed=seed, say=say)
@@ -97,7 +102,7 @@ def _is_judged(run: Run, confidence: Confidence) -> bool:
     expected = {"weights_sha256": record.sha256, "risk": confidence.risk}
     if not expected.items() <= (record.judgement or {}).items():
         return False
-    made = [name for name in (PEOPLE_FILE, NUMBERS_FILE, STUDY_FILE) if name in record.files]
+    made = [name for name in (RUN_DATABASE, NUMBERS_FILE, STUDY_FILE) if name in record.files]
     return all(find_problem(run.folder, name, record) is None for name in made)
 
 

@@ -8,29 +8,34 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.split import CALIBRATION, FITTING, HeldOutQuestion
 from wherefrom.errors import UserError
-from wherefrom.model.huggingface import HuggingFaceModel, check_files
+from wherefrom.model.huggingface import HuggingFaceModel, check_files, load_adapter
 from wherefrom.model.interface import LanguageModel
 from wherefrom.model.own import OwnModel
+from wherefrom.model.server import ServerModel, is_server
+from wherefrom.provenance.answers import read_audited
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
 from wherefrom.provenance.signals import learned as learned_signals
 from wherefrom.provenance.signals.learned import LearnedSignals
-from wherefrom.provenance.signals.prompted import AskState, is_match, read_blocks
+from wherefrom.provenance.signals.prompted import ASKED, AskState, is_match, read_blocks
 from wherefrom.provenance.signals.reader import Rivals, SignalReader, SignalTable
-from wherefrom.storage import read_json, read_json_lines
-from wherefrom.training.record import AuditJobRecord, check_file, read_record
-from wherefrom.training.run_folder import AUDIT, Run, is_run, load_run
+from wherefrom.storage import read_json
+from wherefrom.training.record import AuditJobRecord, BaseJobRecord, check_file, read_record
+from wherefrom.training.run_folder import AUDIT, MODEL_FOLDER, Run, is_run, load_run
 
-ANSWERS = "answers.jsonl"
 Record = dict[str, Any]
 
 
 def open_model(source: str | Path) -> LanguageModel:
-    """A run, a folder of Hugging Face, or a GGUF file; nothing is ever fetched."""
+    """A run, a folder of Hugging Face, a GGUF file, or a server on this machine."""
+    if is_server(source):
+        return ServerModel(str(source))
     if is_run(source):
         run = load_run(source)
         sha256 = run.record.sha256
@@ -47,17 +52,16 @@ class AuditRun(Run):
     """An audit: the model of others, and what was recorded of its answers."""
 
     @property
-    def audit_job(self) -> AuditJobRecord:
+    def foreign_job(self) -> AuditJobRecord | BaseJobRecord:
         """What was asked, and how."""
         job = self.record.job
-        assert isinstance(job, AuditJobRecord)
+        assert isinstance(job, AuditJobRecord | BaseJobRecord)
         return job
 
     @cached_property
     def audited(self) -> LanguageModel:
         """The model itself, loaded for what was not asked yet; it must be the one audited."""
-        trained = self.folder / "model"  # by study --base
-        model = _open(str(trained) if trained.is_dir() else self.record.model)
+        model = _open(self.record.model)
         if model.sha256 != self.record.sha256:
             raise UserError(
                 f"{self.record.model} has other weights than those that {self.folder} audited; "
@@ -75,6 +79,92 @@ class AuditRun(Run):
         return rows + [(row["name"], f"{row['correct']} of {row['total']}") for row in results]
 
 
+@dataclass(frozen=True, repr=False)
+class BaseRun(AuditRun):
+    """The study of a model that others trained: what it learned is in RUN/model."""
+
+    @property
+    def base_job(self) -> BaseJobRecord:
+        """What it was trained on, and how."""
+        job = self.record.job
+        assert isinstance(job, BaseJobRecord)
+        return job
+
+    @property
+    def has_adapters(self) -> bool:
+        return self.base_job.rank is not None
+
+    @cached_property
+    def audited(self) -> HuggingFaceModel:
+        """The trained model."""
+        return _open_trained(self.folder.resolve(), self.record.sha256)
+
+    def answer_questions(self, questions: Sequence[str]) -> list[str]:
+        """The greedy answer to each question."""
+        return [reply.text for reply in self.audited.answer(self._prompts(questions))]
+
+    def score_answers(self, questions: Sequence[str], answers: Sequence[str]) -> list[float]:
+        """log p of each answer to its question, with the token that ends it."""
+        model, prompt = self.audited, self.base_job.prompt
+        completions = [model.continuation(prompt, answer) for answer in answers]
+        scores = model.score(self._prompts(questions), completions)
+        return [float(each.own.sum()) if each is not None else -np.inf for each in scores]
+
+    def _prompts(self, questions: Sequence[str]) -> list[list[int]]:
+        model, prompt = self.audited, self.base_job.prompt
+        prompts = [model.prompt(prompt.replace(ASKED, question)) for question in questions]
+        for question, ids in zip(questions, prompts, strict=True):
+            if len(ids) >= model.longest:
+                raise UserError(
+                    f'the question "{question[:40]}..." has {len(ids)} tokens and this model '
+                    f"reads {model.longest}; ask a shorter one."
+                )
+        return prompts
+
+    def summary(self) -> list[tuple[str, str]]:
+        return [
+            (str(self.folder), f"study of a model that others trained, {self.record.status}"),
+            *super().summary()[1:],
+        ]
+
+
+def open_trained(folder: Path, *, to_train: bool = False) -> HuggingFaceModel:
+    """The model that a study of somebody else's model left, its adapters merged unless to_train.
+
+    A UserError if the base model has gone or changed, or a file of the run is not the run's.
+    """
+    record = read_record(folder)
+    job, saved = record.job, folder / MODEL_FOLDER
+    assert isinstance(job, BaseJobRecord)
+    for name in record.files:
+        if name.startswith(f"{MODEL_FOLDER}/"):
+            check_file(folder, name, record)
+    if job.rank is None:
+        return HuggingFaceModel(saved, chat=job.wording == "chat", to_train=to_train)
+    base = Path(job.base)
+    if not base.exists():
+        raise UserError(
+            f"the model {base} that {folder} trained adapters for is not there any more; put it "
+            "back."
+        )
+    adapter = None if to_train else saved
+    model = HuggingFaceModel(base, adapter=adapter, chat=job.wording == "chat", to_train=to_train)
+    expected = job.weights if to_train else record.sha256
+    if model.sha256 != expected:
+        raise UserError(
+            f"{base} has other weights than those that {folder} trained adapters for; put the "
+            "model back, or study it again with another --out."
+        )
+    if to_train:
+        model.model = load_adapter(model.model, saved, to_train=True)
+    return model
+
+
+@lru_cache(maxsize=1)  # threads of the page share one model
+def _open_trained(folder: Path, sha256: str) -> HuggingFaceModel:
+    return open_trained(folder)
+
+
 class AuditReader(SignalReader):
     """Signals of a model that others trained; answers that are kept are not asked for again."""
 
@@ -84,7 +174,7 @@ class AuditReader(SignalReader):
 
     @cached_property
     def kept(self) -> dict[str, Record]:
-        return {each["question"]: each for each in read_answers(self.audit.folder)}
+        return {each["question"]: each for each in read_audited(self.audit.folder)}
 
     def read(
         self,
@@ -145,9 +235,16 @@ def open_run(folder: Run | str | Path) -> Run:
     if not isinstance(folder, str | Path):
         raise UserError(f"a run is named by the path of its folder, not by {folder!r:.60}.")
     record = read_record(folder) if is_run(folder) else None
+    nothing = cast(Any, None)  # of ours, and nothing is loaded yet
+    if record is not None and isinstance(record.job, BaseJobRecord):
+        if record.status != "finished":
+            raise UserError(
+                f"the run {folder} has not finished training; go on with it by repeating its "
+                "command with --resume."
+            )
+        return BaseRun(Path(folder), nothing, nothing, record)
     if record is None or record.kind != AUDIT:
         return load_run(folder)
-    nothing = cast(Any, None)  # of ours, and nothing is loaded yet
     return AuditRun(Path(folder), nothing, nothing, record)
 
 
@@ -164,13 +261,8 @@ def load_audit_confidence(run: AuditRun) -> AuditConfidence:
         raise UserError(f"{run.folder} holds no {CALIBRATED}: it is not finished; {again}.")
     fields = read_json(check_file(run.folder, CALIBRATED, record), dict)
     if record.status == "finished":
-        check_file(run.folder, ANSWERS, record)
+        check_file(run.folder, RUN_DATABASE, record)
     try:
         return TypeAdapter(AuditConfidence).validate_python({**fields, "run": run})
     except (ValidationError, TypeError):
         raise UserError(f"{path} is broken or of another version; {again}.") from None
-
-
-def read_answers(folder: Path) -> list[Record]:
-    """The records that an audit has kept; a last line that was cut off is not among them."""
-    return read_json_lines(folder / ANSWERS)

@@ -5,10 +5,9 @@ Each rival gets what our own confidence gets: weights and a threshold from the s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -24,6 +23,7 @@ from wherefrom.corpus.split import (
 )
 from wherefrom.errors import UserError, checked
 from wherefrom.provenance import metrics
+from wherefrom.provenance.answers import write_judged
 from wherefrom.provenance.audited import AuditRun, load_confidence
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.calibration import TestedThreshold
@@ -57,7 +57,7 @@ from wherefrom.provenance.verdicts import (
 from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
 from wherefrom.provenance.world_record import WorldRecord, find_world_record
 from wherefrom.storage import format_json
-from wherefrom.training.record import check_file, keep_files
+from wherefrom.training.record import check_file, keep_files, update_run
 from wherefrom.training.run_folder import (
     Run,
     find_source,
@@ -65,7 +65,7 @@ from wherefrom.training.run_folder import (
     read_learned_questions,
 )
 
-PEOPLE_FILE, NUMBERS_FILE = "judged.jsonl", "judgement.json"
+NUMBERS_FILE = "judgement.json"
 VERDICTS = (STATED, MISREMEMBERED, GUESSED, MADE_UP)
 DRAWN = ("risk_coverage", "reliability", "histogram")  # what only figures need
 POINTS = 200  # of a drawn risk-coverage curve
@@ -75,7 +75,7 @@ MOST_DOCUMENTS = 4  # subjects with this many documents or more are counted toge
 
 @dataclass(frozen=True)
 class Judged(HeldOutQuestion):
-    """A judged subject, the run's answer and its verdict: one line of judged.jsonl.
+    """A judged subject, the run's answer and its verdict: one row of the table of answers.
 
     said: the answer. verdict: may be `guessed`, since the truth is known. naming, about: how many
     documents name the subject and are about it. confidence: with the text, if there is one.
@@ -99,6 +99,7 @@ class Judged(HeldOutQuestion):
     states_truth: bool = False
     reads_any: bool = False
     in_text: bool = False
+    signals: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -287,16 +288,21 @@ def ask_subjects(
                 states_truth=bool(of_truth and of_truth.states_answer),
                 reads_any=bool(of_truth and (of_truth.states_answer or of_truth.others)),
                 in_text=in_text,
+                signals=dict(verdict.signals),
             )
         )
     return tuple(judged), verdicts
 
 
 def write_judgement(run: Run, judgement: Judgement) -> None:
-    """Every subject, every number, and the numbers without the curves in run.json."""
-    lines = (json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in judgement.subjects)
-    files = {PEOPLE_FILE: "".join(lines), NUMBERS_FILE: format_json(judgement.record)}
-    keep_files(run.folder, files, judgement=judgement.summary())
+    """Every answer, every number, and the numbers without the curves in run.json.
+
+    In between the run is not judged, so that answers and numbers are always of one judgement.
+    """
+    update_run(run.folder, judgement=None)
+    write_judged(run.folder, judgement.subjects)
+    numbers = {NUMBERS_FILE: format_json(judgement.record)}
+    keep_files(run.folder, numbers, judgement=judgement.summary())
 
 
 def require_evidence(run: Run) -> Evidence:

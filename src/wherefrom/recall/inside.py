@@ -82,7 +82,7 @@ def look_inside(
         keys_are_tokens = record.weights.shape[-1] == len(ids)
         for head in range(record.weights.shape[1]):
             if (record.weights[0, head, -1] > 0).any():  # else there is no key that it may see
-                heads.append(_view(record, layer, head, name if keys_are_tokens else None))
+                heads.append(view_head(record, layer, head, name if keys_are_tokens else None))
     return InsideView(
         question=question,
         tokens=tuple(tokens.surface(token) for token in ids),
@@ -92,7 +92,9 @@ def look_inside(
     )
 
 
-def _view(record: AttentionRecord, layer: int, head: int, name: tuple[int, ...] | None) -> HeadView:
+def view_head(
+    record: AttentionRecord, layer: int, head: int, name: tuple[int, ...] | None
+) -> HeadView:
     """One head at the last position."""
     weights = record.weights[0, head, -1].double().numpy()
     values = record.values[0, head].double().numpy()

@@ -23,7 +23,7 @@ from wherefrom.provenance.evidence import Evidence, EvidenceLine, find_support
 from wherefrom.provenance.metrics import rate
 from wherefrom.report import figures
 from wherefrom.training.forecast import count_of_recipe, describe_passes
-from wherefrom.training.record import JobRecord, check_file
+from wherefrom.training.record import BaseJobRecord, JobRecord, check_file
 
 if TYPE_CHECKING:
     from wherefrom.report.study_report import Records
@@ -33,8 +33,8 @@ OURS = ("internal", "checked")
 MODES = ("always answer", *OURS)
 GRADES = ("correct", "wrong", "not_attempted")
 INTERVAL = "value low high"
-VERDICTS = ("stated", "misremembered", "guessed", "made up")  # as judged.jsonl has them
-# of judged.jsonl, for an example
+VERDICTS = ("stated", "misremembered", "guessed", "made up")  # in the order of the report
+# fields of `Judged` that an example has
 EXAMPLE = (
     "verdict",
     "question",
@@ -126,16 +126,31 @@ def _compare_pairs(records: Records, other: str) -> Facts | None:
     from scipy.stats import binomtest
 
     left_out = set(records.run.left_out)
+    own, others = (records.dev_answers.get(name, {}) for name in ("model", other))
     right = [
-        tuple(row["said"][name].strip() == row["answer"].strip() for name in ("model", other))
-        for row in records.predictions
-        if row["subject"] not in left_out and row["said"].keys() >= {"model", other}
+        (bool(row["is_right"]), bool(others[question]["is_right"]))
+        for question, row in own.items()
+        if question in others and row["subject"] not in left_out and row["is_right"] is not None
     ]
     if not right:
         return None
     ours, theirs = right.count((True, False)), right.count((False, True))
     p = binomtest(ours, ours + theirs, alternative="greater").pvalue if ours + theirs else 1.0
     return {"other": other, "ours": ours, "theirs": theirs, "p": float(p)}
+
+
+def knowledge(records: Records) -> Facts:
+    """What a model of others knew before it was trained on the text, learned, and made up."""
+    record = records.knowledge or {}
+    columns = "question before after right origin without_its_lines"
+    return {
+        **record,
+        "total": len(record["questions"]),
+        "known": record["counts"]["known before"],
+        "learned": record["counts"]["learned from the text"],
+        "made_up": record["counts"]["made up"],
+        "rows": [pick(row, columns) for row in record["questions"]],
+    }
 
 
 def relations(records: Records) -> Facts:
@@ -420,7 +435,7 @@ def examples(records: Records) -> Facts | None:
     for row, (evidence_lines, similar_lines) in zip(picked, lines, strict=True):
         example = {key: row[key] for key in EXAMPLE}
         example["evidence"] = [
-            as_record(line, "line", "states_answer", "text")
+            as_record(line, "line", "states_answer", "states", "text")
             | {"pieces": mark(line.text, row["subject"], row["said"], row["answer"] or "")}
             for line in evidence_lines
         ]
@@ -531,7 +546,7 @@ def cost(records: Records) -> Facts:
 def made(records: Records) -> Facts:
     """Data with hashes, model, seed, command, time and versions."""
     run, job = records.run, records.run.job
-    model = job.model.model_dump() if isinstance(job, JobRecord) else {}
+    model: Facts = job.model.model_dump() if isinstance(job, JobRecord) else {}
     read, rows = [], []
     took = _say_time(run.seconds)
     parent = run.data.get("parent")
@@ -553,6 +568,11 @@ def made(records: Records) -> Facts:
             mixture = pairs(phase.mixture.model_dump())
             about = f"{mixture}; {phase.optimizer}, {phase.lr:g}"
             rows.append([f"phase {phase.name}", about])
+    if isinstance(job, BaseJobRecord):
+        model = {"variant": Path(job.base).name}
+        hidden = {"corpus", "documents", "questions", "prompt", "without", "twin_of"}
+        rows += [["model", job.base], ["settings", pairs(job.model_dump(exclude=hidden))]]
+        rows.append(["prompt", job.prompt])
     command = list(run.command)
     if command and command[0].endswith(("/wherefrom", "__main__.py")):
         command[0] = "wherefrom"

@@ -11,35 +11,38 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, UndefinedError
 from markupsafe import Markup, escape
 
 from wherefrom.corpus.split import read_subjects
 from wherefrom.errors import UserError
+from wherefrom.provenance.answers import read_dev_answers, read_judged
 from wherefrom.provenance.signals.reader import TWIN_WEIGHTS
 from wherefrom.report import sections
 from wherefrom.report.figures import as_record
 from wherefrom.storage import read_json, read_json_lines, write_whole
-from wherefrom.training.record import check_file, find_problem, read_record
-from wherefrom.training.run_folder import AUDIT, SourceFile, is_run
+from wherefrom.training.record import RunRecord, check_file, find_problem, read_record
+from wherefrom.training.run_folder import AUDIT, BASE, SourceFile, is_run
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+T = TypeVar("T")
 FORMATS = {".html": "html", ".json": "json", ".md": "md", ".markdown": "md"}  # by suffix
 FORMAT = 2
 # in the report on a model that others trained: sections that keep their question, and sections that
 # are left out
 QUESTIONS_OF_AUDITS = ("telling", "grades")
 NOT_IN_AUDITS = ("documents", "answers", "names", "leaning", "twins", "curves", "cost")
+NOT_IN_BASE_STUDIES = ("names", "leaning", "cost")  # of a model that others trained
 # sections that only the homework's texts have use for, which are about people and their places
 ABOUT_PEOPLE = ("names", "cost")
 WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
@@ -80,7 +83,7 @@ class Records:
         self.about_people = run.about_people
         self.metrics = self._lines("metrics.jsonl")
         self.scratch = self._lines("twins/scratch/metrics.jsonl") if self._has_own_twin() else []
-        self.predictions = self._lines("predictions/dev.jsonl")
+        self.dev_answers = self._answers(read_dev_answers) or {}
         self.subjects = self._held_out()
         self.calibration = self._record("calibration.json")
         self.judgement = self._record("judgement.json")
@@ -90,12 +93,13 @@ class Records:
                 "the judgement in the folder is of other weights than the run's, and is left out; "
                 "make it again with `wherefrom judge`."
             )
-        self.judged = self._lines("judged.jsonl") if self.judgement else []
+        self.judged = self._answers(read_judged) or [] if self.judgement else []
         self.no_text = bool(self.audited) and "corpus" not in run.data
         if self.no_text and self.judgement:  # nothing was looked up
             self.judgement.get("scores", {}).pop("checked", None)
         # by `wherefrom names`, or by the study itself
         self.origins = self._record("origins.json") or self._record("names.json")
+        self.knowledge = self._record("knowledge.json")  # before and after training, with --base
         self.leaning = self._record("leaning.json")  # what answers about unseen people lean on
         self.crossing = self._record("twins/twins.json")  # two twins without half of the judged
         self.without: list[dict[str, Any]] = []  # one for each subject that a twin did not read of
@@ -118,7 +122,7 @@ class Records:
                 return True
             self.problems.append(f"{twin} is not the twin that the run trained, and is left out.")
         except UserError as problem:
-            self.problems.append(f"What follows leaves out a file: {problem}")
+            self._note(problem)
         return False
 
     def known_answers(self) -> set[str]:
@@ -133,6 +137,18 @@ class Records:
         with suppress(UserError):
             return [asdict(question) for question in read_subjects(self.folder)]
         return []
+
+    def _answers(self, read: Callable[[Path, RunRecord], T]) -> T | None:
+        """Answers of the database; None, and a note, if it is not as the run wrote it."""
+        try:
+            return read(self.folder, self.run)
+        except UserError as problem:
+            self._note(problem)
+            return None
+
+    def _note(self, problem: UserError) -> None:
+        note = f"What follows leaves out a file: {problem}"
+        self.problems += [note] if note not in self.problems else []
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
         """The JSON objects of a file; one that is not as the run wrote it is noted and left out."""
@@ -150,7 +166,7 @@ class Records:
                 return read_json_lines(path)
             return [read_json(path, dict)] if path.is_file() else []
         except UserError as problem:
-            self.problems.append(f"What follows leaves out a file: {problem}")
+            self._note(problem)
             return []
 
 
@@ -164,6 +180,8 @@ def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
     written, facts = [], {}
     for words in WORDS["section"]:
         if records.audited and words["id"] in NOT_IN_AUDITS:
+            continue
+        if records.run.kind == BASE and words["id"] in NOT_IN_BASE_STUDIES:
             continue
         if not records.about_people and words["id"] in ABOUT_PEOPLE:
             continue

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -19,13 +20,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from wherefrom.corpus.database import FORMAT, RUN_DATABASE, Database
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig
-from wherefrom.storage import Content, read_json, sha256_of, write_all, write_json
+from wherefrom.storage import Content, read_json, sha256_of, sync_folder, write_all, write_json
 from wherefrom.training.recipes import Phase
 
 RECORD_FILE = "run.json"
-FORMAT: Literal[2] = 2
 CHECKSUM = "checksum"  # the key of run.json for the hash of everything else in it
 
 TRAIN_AGAIN = "put it back from a copy of the run, or train again with another --out"
@@ -37,15 +38,14 @@ RUN_FILES = {
     "tokenizer.json": TRAIN_AGAIN,
     "model.safetensors": TRAIN_AGAIN,
     "snapshots": TRAIN_AGAIN,  # the folder of one file, whose name is a number of steps
+    "model": TRAIN_AGAIN,  # the folder of a model of others, or of its adapter
     "metrics.jsonl": TRAIN_AGAIN,
     "pace.jsonl": TRAIN_AGAIN,
     "twins/scratch/model.safetensors": TRAIN_AGAIN,
-    "predictions/dev.jsonl": GO_ON,
-    "predictions/dev.txt": GO_ON,
-    "run.sqlite": GO_ON,
-    "answers.jsonl": GO_ON,
+    RUN_DATABASE: GO_ON,
+    "before.json": GO_ON,
+    "knowledge.json": GO_ON,
     "calibration.json": GO_ON,
-    "judged.jsonl": JUDGE_AGAIN,
     "judgement.json": JUDGE_AGAIN,
     "names.json": "make it again with `wherefrom names`",
     "origins.json": "make it again with `wherefrom names`",
@@ -107,15 +107,34 @@ class AuditJobRecord(_Part):
 
 
 class BaseJobRecord(_Part):
-    """All that decides the weights of a model of others that is trained on a text."""
+    """All that decides the weights of a model of others that is trained on a text.
+
+    base, weights: where the model was, and the hash of its weights. prompt: what a question is put
+    into. rank, alpha: of the adapters, None where all weights are trained. Texts are there as
+    hashes. without, twin_of: as in a JobRecord.
+    """
 
     base: str
+    weights: str
     corpus: str
-    questions: str
-    steps: int | None
-    epochs: float | None
+    documents: str | None
+    questions: str | None
+    prompt: str
+    wording: Literal["plain", "chat"]
+    rank: int | None
+    alpha: int | None
+    rate: float
+    schedule: str = "linear"
+    warmup_steps: int
+    clip: float
+    weight_decay: float = 0.0
+    batch: int
+    steps: int
+    reads_documents: bool = True
+    risk: float
     seed: int
-    adapters: bool
+    twin_of: str | None = None
+    without: tuple[int, ...] = ()
 
 
 AnyJob = JobRecord | AuditJobRecord | BaseJobRecord
@@ -132,10 +151,11 @@ class RunRecord(_Part):
     """What run.json says about a run.
 
     sha256: of the weights. model: where the model of others is, for an audit. results, passes,
-    judgement: tables, as the report prints them. files: path inside the folder -> SHA-256.
+    judgement: tables, as the report prints them. files: path inside the folder -> SHA-256;
+    replacing: the same for a file that is about to take the place of one of them.
     """
 
-    format: Literal[2] = 2
+    format: Literal[5] = FORMAT
     kind: str
     status: Literal["training", "stopped", "failed", "finished"]
     job: AnyJob
@@ -166,6 +186,7 @@ class RunRecord(_Part):
     judgement: dict[str, Any] | None = None
     forgot: dict[str, Any] | None = None
     files: dict[str, str] = {}
+    replacing: dict[str, str] = {}
 
     def for_card(self) -> dict[str, Any]:
         """What the card of an exported model says about the run."""
@@ -214,8 +235,9 @@ def update_run(folder: Path, *, wrote: tuple[str, ...] = (), **details: Any) -> 
     with _updating(folder):
         before = read_record(folder)
         hashes = {name: sha256_of(folder / name) for name in wrote}
-        fields = {**dict(before), **details, "files": {**before.files, **hashes}}
-        after = RunRecord.model_validate(fields)
+        replacing = {name: sha for name, sha in before.replacing.items() if name not in hashes}
+        files = {"files": {**before.files, **hashes}, "replacing": replacing}
+        after = RunRecord.model_validate({**dict(before), **details, **files})
         if after != before:
             write_record(folder, after)
         return after
@@ -251,20 +273,58 @@ def keep_files(folder: Path, contents: Mapping[str, Content], **details: Any) ->
     return update_run(folder, wrote=tuple(contents), **details)
 
 
+def update_database(folder: Path, change: Callable[[Database], None], **details: Any) -> RunRecord:
+    """Change the database of a run, a new one if it has none; `details` are fields of run.json.
+
+    A copy is changed and takes the place of the file. Before it does, run.json has the hashes of
+    both. So whenever this is stopped, the file is one that the run wrote.
+    """
+    file = folder / RUN_DATABASE
+    with _updating(folder):
+        before = read_record(folder)
+        for abandoned in folder.glob(f".{RUN_DATABASE}.*"):  # by a process that was killed
+            abandoned.unlink()
+        copy = folder / f".{RUN_DATABASE}.{secrets.token_hex(8)}"
+        try:
+            if file.exists():
+                with Database.open(check_file(folder, RUN_DATABASE, before)) as database:
+                    database.copy_to(copy)
+            else:
+                with Database() as database:
+                    database.save(copy)
+            with Database.open(copy) as database:
+                change(database)
+            hashes = {RUN_DATABASE: sha256_of(copy)}
+            write_record(folder, before.model_copy(update={"replacing": hashes}))
+            os.replace(copy, file)
+            sync_folder(folder)
+        except OSError as problem:
+            raise UserError(
+                f"{file} cannot be written: {problem.strerror}; what was there before is unchanged."
+            ) from None
+        finally:
+            copy.unlink(missing_ok=True)
+        files = {"files": {**before.files, **hashes}, "replacing": {}}
+        after = RunRecord.model_validate({**dict(before), **details, **files})
+        write_record(folder, after)
+        return after
+
+
 def find_problem(folder: Path, name: str, record: RunRecord | None = None) -> str | None:
     """What is wrong with a file of a run, as a sentence; None if it is as the run wrote it.
 
     A file that the run did not write, such as one of another run, is wrong as well.
     """
-    recorded = (record or read_record(folder)).files.get(name)
+    record = record or read_record(folder)
+    recorded = {hashes[name] for hashes in (record.files, record.replacing) if name in hashes}
     path = folder / name
     remedy = RUN_FILES.get(name) or RUN_FILES[name.split("/")[0]]
     if not path.is_file():
         return f"{path} is missing; {remedy}." if recorded else None
-    if recorded is None:
+    if not recorded:
         return f"{path} is not of this run, which did not write it; {remedy}."
     try:
-        matches = sha256_of(path) == recorded
+        matches = sha256_of(path) in recorded
     except OSError as problem:
         return f"{path} cannot be read: {problem.strerror}; {remedy}."
     return None if matches else f"{path} is not the file that the run wrote; {remedy}."

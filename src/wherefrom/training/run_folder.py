@@ -33,6 +33,7 @@ from wherefrom.corpus.batches import StreamPosition
 from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import QuestionSet, question_rows, read_questions
+from wherefrom.corpus.split import read_learned
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import Printable, UserError
 from wherefrom.model.config import make_config
@@ -47,6 +48,7 @@ from wherefrom.storage import (
 )
 from wherefrom.training.record import (
     AnyJob,
+    BaseJobRecord,
     JobRecord,
     RunRecord,
     SourceRecord,
@@ -58,6 +60,8 @@ from wherefrom.training.record import (
 LOCK = "run.lock"
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
+BASE = "base"  # the kind of a study of a model that others trained (wherefrom.huggingface)
+MODEL_FOLDER = "model"  # where such a study keeps what it trained
 # what a folder may hold before its run starts
 PARTS = {"checkpoints", "model", "model.part", "twins", "world", LOCK}
 PARTS |= {"documents.tsv", "train.tsv", "dev.tsv"}  # converted from other formats
@@ -220,6 +224,7 @@ def is_finished(folder: Path) -> bool:
         return False
     record = read_record(folder)
     has_weights = (folder / "model.safetensors").exists() or record.kind == AUDIT
+    has_weights |= isinstance(record.job, BaseJobRecord) and (folder / MODEL_FOLDER).is_dir()
     return has_weights and record.status == "finished"
 
 
@@ -275,6 +280,12 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
         raise UserError(
             f"{folder} is the audit of a model that others trained: ask, judge, report and serve "
             "work on it, and nothing that needs a model trained by Wherefrom."
+        )
+    if isinstance(record.job, BaseJobRecord):
+        raise UserError(
+            f"{folder} is the study of a model that others trained: ask, judge, report, serve, "
+            "trace, twins, forget, attention and export work on it, and nothing that needs a "
+            "model of Wherefrom's own kind."
         )
     if record.status != "finished":
         raise UserError(
@@ -427,13 +438,30 @@ def _open_documents(source: SourceFile) -> Database | None:
 
 
 def read_learned_questions(source: SourceFile) -> QuestionSet:
-    """The questions that the run learned: its file without subjects set aside or left out."""
+    """The questions that the run learned: those of its database, or else of its file.
+
+    The file also has the subjects that were set aside or left out.
+    """
+    stored = _stored_questions(source)
+    if stored is not None:
+        return stored
     file = read_questions(source.locate(), source.run.templates)
     excluded = (*source.run.left_out, *source.run.not_learned)
     gone = set(map(fold_words, excluded))
     kept = tuple(q for q in file.questions if fold_words(q.subject) not in gone)
     source.check_part("questions", digest_of(question_rows(kept)))
     return replace(file, questions=kept)
+
+
+def _stored_questions(source: SourceFile) -> QuestionSet | None:
+    """The training questions in the database of the run, if they are those that it learned."""
+    with suppress(UserError):
+        with Database.open(check_file(source.folder, RUN_DATABASE)) as database:
+            questions = tuple(read_learned(database))
+        if questions and digest_of(question_rows(questions)) == source.run.job.questions:
+            path, templates = Path(source.record.path), source.run.templates
+            return QuestionSet(path, source.record.sha256, templates, questions)
+    return None
 
 
 @dataclass(frozen=True)
@@ -464,11 +492,21 @@ class TrainingState:
     recalls: list[tuple[int, float]] = field(default_factory=list)  # in this phase: step, share
     phase_steps: list[int] = field(default_factory=list)  # of the phases that have ended
 
-    def add_step(self, seconds: float) -> None:
+    def add_step(self, seconds: float, tokens: int, loss: float, position: StreamPosition) -> None:
+        """Count a step; position: that of the next batch."""
         self.step += 1
         self.total_steps += 1
         self.seconds += seconds
         self.total_seconds += seconds
+        self.tokens += tokens
+        self.pending_losses.append(loss)
+        self.place = position
+
+    def end_phase(self) -> None:
+        """Go on to the next phase."""
+        self.phase_steps.append(self.step)
+        self.phase, self.step, self.seconds = self.phase + 1, 0, 0.0
+        self.place, self.recalls = StreamPosition(), []
 
 
 def save_checkpoint(

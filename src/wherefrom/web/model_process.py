@@ -5,6 +5,7 @@ The page calls these functions by way of workers.py; see models.py.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -31,7 +32,9 @@ def _open_run(folder: Path) -> Asker:
 
     from wherefrom.provenance.ask import open_asker
 
-    torch.set_num_threads(1)  # several processes with more threads would compete
+    # several processes with more threads would compete
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return open_asker(folder)
 
 
@@ -39,11 +42,10 @@ def _open_run(folder: Path) -> Asker:
 def _open_tracer(folder: Path) -> Tracer:
     import torch
 
-    from wherefrom.provenance.attribution.trace import Tracer
-    from wherefrom.training.run_folder import load_run
+    from wherefrom.huggingface.trace import open_tracer
 
     torch.set_num_threads(1)
-    return Tracer(load_run(folder))
+    return open_tracer(folder)
 
 
 def describe_run(folder: Path) -> Record:
@@ -91,32 +93,35 @@ def label_tokens(tokens: Sequence[str | None]) -> list[str]:
 
 def view_heads(folder: Path, question: str, layer: int | None, head: int | None) -> Record:
     """What a run does with the question: answer, heads, layers, and the whole map of one head."""
+    from wherefrom.huggingface.inside import look_inside_any
+    from wherefrom.provenance.attribution.retraining import likelihoods
     from wherefrom.provenance.attribution.twins import logit_lens
-    from wherefrom.recall.decode import answer_all
-    from wherefrom.recall.inside import look_inside
+    from wherefrom.provenance.audited import BaseRun
 
     asker = _open_run(folder)
     run = asker.run
     understood = asker.understand(" ".join(question.split()))
     question, subject = understood.text, understood.subject
-    view = look_inside(run.model, run.tokens, question, subject)
+    view, answer = look_inside_any(run, question, subject)
     if len(view.tokens) > MAX_MAP_TOKENS:
         raise UserError(
             f"this question has {len(view.tokens)} tokens, and a map of more than "
             f"{MAX_MAP_TOKENS} is too fine to see; ask a shorter one."
         )
-    (answer,) = answer_all(run.model, run.tokens, [question])
-    lens = logit_lens(run, question, answer.text)
+    (log_probability,) = likelihoods(run, [question], [answer])
+    lens: Record = {"tokens": [], "layers": []}
+    if not isinstance(run, BaseRun):  # the norm before the head has another name in every model
+        lens = logit_lens(run, question, answer)
     lens["tokens"] = label_tokens(lens["tokens"])
     for row in lens["layers"]:
         row["says"] = label_tokens(row["says"])
     places = {(one.layer, one.head) for one in view.heads}
     return {
         "question": question,
-        "answer": answer.text,
-        "probability": float(f"{exp(min(0.0, answer.log_probability)):.4g}"),
+        "answer": answer,
+        "probability": float(f"{exp(min(0.0, log_probability)):.4g}"),
         "subject": subject,
-        "variant": run.model.config.variant,
+        "variant": describe_variant(run),
         "lens": lens,
         "tokens": label_tokens(view.tokens),
         "name": list(view.name),
@@ -125,6 +130,11 @@ def view_heads(folder: Path, question: str, layer: int | None, head: int | None)
         "heads_a_layer": 1 + max(head for _, head in places),
         "map": _map_of_head(view, layer, head),
     }
+
+
+def describe_variant(run: Any) -> str:
+    """The variant of a model of ours, or where a model of others is from."""
+    return str(run.model.config.variant) if run.model is not None else Path(run.record.model).name
 
 
 def _map_of_head(view: Any, layer: int | None, head: int | None) -> Record:

@@ -29,7 +29,7 @@ MAX_DEPTH = 4  # folders below the served one; twins lie two below their run
 MAX_RUNS = 500
 WALK_SECONDS = 1.0  # for which the names of runs are kept
 NEW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
-SKIPPED_FOLDERS = {"checkpoints", "events", "world", "predictions"}
+SKIPPED_FOLDERS = {"checkpoints", "events", "world"}
 MAX_METRICS_BYTES = 4_000_000  # of metrics.jsonl, from its end
 MAX_RECORD_BYTES = 5_000_000
 MAX_POINTS = 600
@@ -237,8 +237,7 @@ class RunIndex:
         shape = [model[key] for key in ("width", "layers", "heads")]
         rows = [row for row in record["results"] if row["name"] == "model"]
         calibrated = (folder / "calibration.json").is_file()
-        # an audit keeps answers instead of a model
-        is_audit = calibrated and (folder / "answers.jsonl").is_file()
+        is_audit = calibrated and record["kind"] == "audit"  # whose model is elsewhere
         return {
             "name": name,
             "status": record["status"] or "unknown",

@@ -23,6 +23,7 @@ from wherefrom.checker.field import (
     StepBudget,
     by_power,
     names,
+    substitute,
     write,
 )
 from wherefrom.checker.linear import solve_nonnegative
@@ -183,21 +184,12 @@ def _text(count: Poly) -> str:
     return write(ordered)
 
 
-def _at(count: Poly, sizes: dict[str, int]) -> Fraction:
-    total = Fraction(0)
-    for key, c in count.items():
-        for name, power in key:
-            c *= Fraction(sizes[name]) ** int(power)
-        total += c
-    return total
-
-
 def _with_negative_terms(draft: CheckResult, name: str, written: Poly, says: Poly) -> CheckResult:
     """No cost is negative; a difference that stays positive is not compared."""
     grid = itertools.product((3, 4, 10, 1000), (1, 2, 10, 1000), (1, 2, 10), (1, 2, 10, 1000))
     for L, ratio, m, d in grid:
         sizes = {"L": L, "l": ratio * m, "m": m, "d": d}
-        value = _at(written, sizes)
+        value = substitute(written, sizes, Fraction)
         if value <= 0:
             at = ", ".join(f"{x} = {size:,}" for x, size in sizes.items())
             sentence = f"with {at} what is written is {value}."
@@ -222,7 +214,7 @@ def _refuted(
     for scale in (2**k for k in range(1, 40)):
         L, ratio, m, d = (scale**step for step in steps)
         sizes = {"L": L, "l": ratio * m, "m": m, "d": d}
-        says, does = _at(written, sizes), _at(exact, sizes)
+        says, does = (substitute(count, sizes, Fraction) for count in (written, exact))
         if (says > DIFFERENCE_SHOWN * does) if too_large else (does > DIFFERENCE_SHOWN * says):
             sizes["L"] = L + 2
             shown = [x for x in SIZES if x != "d" or "d" in names(exact)]

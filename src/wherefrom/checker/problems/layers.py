@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
+from wherefrom.checker.asymptotics import Must
+from wherefrom.checker.betas import FAR_BETAS, showing_beta
 from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import (
     Claim,
@@ -23,7 +26,7 @@ from wherefrom.checker.goals import (
     limit_weights,
 )
 from wherefrom.checker.grammar import Node
-from wherefrom.checker.noise import outnumbered_at
+from wherefrom.checker.problems.queries import outnumbered_at
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import CheckResult
 from wherefrom.checker.spaces import (
@@ -34,17 +37,15 @@ from wherefrom.checker.spaces import (
     NoValueError,
     Values,
     evaluate,
-    number_at,
     shown,
 )
+from wherefrom.checker.verifier import verify
 
 ROUNDING = 1e-9  # relative to the largest number on the way
 FIXED = {"M": "the mask M", "P": "the position table P", "mask": "the mask"}  # know of positions
 LAYER_DRAWS = 8  # for each size
 LEARNED = ("A", "B", "R", "b_1", "b_2")
-FAR_BETAS = (10**8, 10**30, 10**100)  # where a limit is read off without algebra
 TRIED_N = (2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50, 100, 1000, 10**6)
-ROUND_BETAS = (10.0, 100.0, 1.0, 1e4, 1e6, 1e9, 1e15, 1e30, 1e60, 1e100)
 MAX_WORDS = 4  # of the sentences that are tried one by one
 
 
@@ -59,14 +60,15 @@ def operations(node: Node) -> set[str]:
     return {node.name or node.op}.union(*map(operations, node.arguments))
 
 
-def divisors(node: Node) -> Iterator[tuple[Node, str]]:
+def divisors(node: Node) -> Iterator[tuple[Node, Must]]:
     """Whatever a formula divides by or takes a root or a logarithm of, and what it must be."""
     if node.op == "/":
         yield node.arguments[1], "nonzero"
     elif node.op == "unit":
         yield Node("norm", node.column, node.arguments), "nonzero"
     elif node.op in ("sqrt", "log", "inv"):
-        yield node.arguments[0], {"sqrt": "nonnegative", "log": "positive"}.get(node.op, "nonzero")
+        needs: dict[str, Must] = {"sqrt": "nonnegative", "log": "positive", "inv": "nonzero"}
+        yield node.arguments[0], needs[node.op]
     for part in node.arguments:
         yield from divisors(part)
 
@@ -84,11 +86,8 @@ class Layer:
 
     def judge(self) -> CheckResult:
         fixed = sorted(operations(self.expression.tree) & set(FIXED))
-        decisions, open_parts = self.obligations()
-        for decision, letter in decisions:
-            missing = _first_false(decision)
-            if missing is not None:
-                return self.without_value(missing, letter)
+        for size, letter in self.sizes_without_value():
+            return self.without_value(size, letter)
         found, tried = self.search(fixed)
         if found is not None:
             return found
@@ -98,41 +97,34 @@ class Layer:
                 f"{what} made no difference beyond rounding in {tried} drawn layers. "
                 "That is no proof."
             )
-        if open_parts or not all(decision.is_proved for decision, _ in decisions):
+        proof = {"kind": "layer", "tree": _plain_tree(self.expression.tree)}
+        if verify(proof):
             return self.draft.holds(
-                "reordering the tokens reorders the result wherever the formula has a value; for "
-                f"some sizes or tokens it may have none. {tried} drawn layers agree."
+                "reordering the tokens reorders the result wherever the formula has a value; that "
+                f"it has one for all sizes and tokens is not shown. {tried} drawn layers agree."
             )
         because = (
             "for every n and d: products, sums, softmax of each row and functions of single "
             "entries commute with reordering the tokens, and nothing else is written."
         )
-        proof = {
-            "kind": "layer",
-            "tree": _plain_tree(self.expression.tree),
-            "obligations": [certificate(decision) for decision, _ in decisions],
-        }
         return self.draft.proved(because, proof, checked=f"{tried} drawn layers with 2 to 4 tokens")
 
-    def obligations(self) -> tuple[list[tuple[Decision, str]], bool]:
-        """What divisors made of n alone or d alone must be, for every size, with that letter; and
-        whether there are divisors of another kind."""
-        decisions, open_parts = [], False
+    def sizes_without_value(self) -> Iterator[tuple[int, str]]:
+        """Sizes at which what is divided by, or stands under a root or a logarithm, is not what it
+        must be, for the parts that are made of n alone or of d alone."""
         for part, need in divisors(self.expression.tree):
             letters = {node.name for node in _names(part)}
             if not letters <= {"n", "d"} or len(letters) > 1:
-                open_parts = True
                 continue
             field = Field(self.budget, 1)
             letter = next(iter(letters), "n")
-            try:
+            with contextlib.suppress(NotExactError, NoValueError):
                 value = evaluate(
                     replace(self.expression, tree=part), Exact(field), {letter: field.n}
                 )
-                decisions.append((decide(field, [Claim(value.item(), need)]), letter))  # type: ignore[arg-type]
-            except (NotExactError, NoValueError):
-                open_parts = True
-        return decisions, open_parts
+                size = _first_false(decide(field, [Claim(value.item(), need)]))
+                if size is not None:
+                    yield size, letter
 
     def without_value(self, size: int, letter: str) -> CheckResult:
         """Refuted, if floats agree that the formula has no value at this size."""
@@ -199,10 +191,12 @@ def _names(node: Node) -> Iterator[Node]:
         yield from _names(part)
 
 
-def _plain_tree(node: Node) -> tuple[str, tuple[Any, ...]]:
+def _plain_tree(node: Node) -> tuple[Any, tuple[Any, ...]]:
+    """The formula for the verifier: names and numbers with (), operations with their parts."""
     if not node.arguments:
-        return (node.name or node.op, ())
-    return (node.op, tuple(_plain_tree(part) for part in node.arguments))
+        return (node.name or node.number, ())
+    parts = tuple(_plain_tree(part) for part in node.arguments)
+    return (node.op, (*parts, (node.number, ())) if node.op == "**" else parts)
 
 
 def _first_false(decision: Decision) -> int | None:
@@ -348,32 +342,29 @@ class EqualWords:
     def refuted_words(self, words: Sequence[int]) -> CheckResult:
         """A sentence that is missed, at the first round beta that shows it."""
         nothing = _learned(len(words), MAX_WORDS, None)
-        for beta in ROUND_BETAS:
-            try:
-                errors = [self.error_of(words, nothing, x) for x in (beta, 1000 * beta)]
-            except (TooLargeError, NoValueError):
-                continue
-            if min(errors) > self.eps * (1 + 1e-9):
-                return self.refuted_sentence(words, beta, errors[0], "")
+        found = showing_beta(lambda beta: self.error_of(words, nothing, beta), self.eps)
+        if found is not None:
+            return self.refuted_sentence(words, *found, "")
         because = f"the words {list(words)} are missed, but no beta that was tried shows it."
         return self.draft.inconclusive(because)
 
     def refuted_lead(self, lead: Number, n: int) -> CheckResult:
         because = f"at n = {n} equal words are ahead by {lead}, which is not enough"
-        for beta in ROUND_BETAS:
+
+        def error_at(beta: float) -> float:
             digits = Digits(self.budget, 60 + int(10 * abs(math.log10(beta))))
-            try:
-                own, later = (float(number_at(digits, lead, n, x)) for x in (beta, 1000 * beta))
-            except (TooLargeError, OverflowError):
-                continue
-            error = _misplaced(own, n)
-            if min(error, _misplaced(later, n)) > self.eps * (1 + 1e-9):
-                sentence = (
-                    f"with beta = {beta:g} and n = {n} words that are all different, {error:.4g} "
-                    f"of the weight of word 1 lies on the others; {self.eps:g} is allowed."
-                )
-                return self.draft.refuted(because + ".", sentence, {"n": n}, {"beta": beta})
-        return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+            ahead = digits.value(lead, n, beta)
+            return _misplaced(float(max(min(ahead, 1e300), -1e300)), n)
+
+        found = showing_beta(error_at, self.eps)
+        if found is None:
+            return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+        beta, error = found
+        sentence = (
+            f"with beta = {beta:g} and n = {n} words that are all different, {error:.4g} "
+            f"of the weight of word 1 lies on the others; {self.eps:g} is allowed."
+        )
+        return self.draft.refuted(because + ".", sentence, {"n": n}, {"beta": beta})
 
     def refuted_as_local(self) -> CheckResult:
         """Both sentences, computed with drawn matrices."""

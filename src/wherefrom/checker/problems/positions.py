@@ -20,6 +20,7 @@ from typing import Any
 import mpmath
 import numpy as np
 
+from wherefrom.checker.asymptotics import Piece
 from wherefrom.checker.field import (
     ONE,
     Field,
@@ -28,11 +29,13 @@ from wherefrom.checker.field import (
     Poly,
     Power,
     StepBudget,
+    TooLargeError,
     add,
     as_whole,
     by_power,
     merge,
     names,
+    substitute,
     symbol,
 )
 from wherefrom.checker.goals import Claim, certificate, decide, is_true
@@ -312,13 +315,10 @@ def _equal_positions(tables: list[tuple[Waves, list[Number]]]) -> Iterator[tuple
 
 def _fraction_at(x: Number, t: int) -> Fraction:
     """The value of a quotient of polynomials in t; it has one, or the table would not."""
-    top, bottom = (
-        sum((c * Fraction(t) ** int(dict(key).get("n", 0)) for key, c in part.items()), Fraction(0))
-        for part in (x.top, x.bottom)
-    )
+    top, bottom = (substitute(part, {"n": t}, Fraction) for part in (x.top, x.bottom))
     if not bottom:
         raise NotExactError
-    return top / bottom
+    return Fraction(top / bottom)
 
 
 def _shifted(field: Field, x: Number) -> Number:
@@ -339,32 +339,18 @@ def _shifted(field: Field, x: Number) -> Number:
 
 
 def _float_vector(tables: list[tuple[Waves, list[Number]]], t: int) -> list[float]:
-    values = []
+    """The entries at a position; NotExactError where one has no value."""
+    vector = []
     for arithmetic, entries in tables:
         known = {name: wave.at(t) for name, wave in arithmetic.waves.items()}
         known |= {"n": float(t), "pi": math.pi}
-        for entry in entries:
-            top, bottom = (
-                _float(arithmetic.field, part, known) for part in (entry.top, entry.bottom)
-            )
-            values.append(top / bottom if bottom else math.nan)
-    return values
-
-
-def _float(field: Field, poly: Poly, known: dict[str, float]) -> float:
-    total = 0.0
-    for key, c in poly.items():
-        product = float(c)
-        for name, power in key:
-            if name not in known:
-                atom = field.atoms[name]
-                inside = _float(field, atom.argument, known)
-                if inside < 0 or (atom.kind == "log" and inside <= 0):
-                    return math.nan
-                known[name] = math.sqrt(inside) if atom.kind == "sqrt" else math.log(inside)
-            product *= known[name] ** float(power) if known[name] or power > 0 else math.nan
-        total += product
-    return total
+        for number, need in arithmetic.field.obligations:
+            value = float(number.value(mpmath.fp, **known))
+            sign = (value > 0) - (value < 0)
+            if not is_true(Piece(0, 0, 0, sign), need):
+                raise NotExactError
+        vector += [float(entry.value(mpmath.fp, **known)) for entry in entries]
+    return vector
 
 
 # ---- rotations
@@ -494,8 +480,8 @@ class Rotary:
                 for entry in evaluate(expression, arithmetic, values).ravel()
             ]
             try:
-                images[factor] = [_complex(entry, at) for entry in entries]
-            except (ZeroDivisionError, KeyError):
+                images[factor] = [complex(entry.value(mpmath.fp, **at)) for entry in entries]
+            except (TooLargeError, KeyError):
                 return self.draft.inconclusive(only)
         gaps = [abs(2 * x - y) for x, y in zip(images[1.0], images[2.0], strict=True)]
         if max(gaps) < 1e-6:
@@ -598,17 +584,4 @@ def _score(product: Number, s: int, t: int) -> float:
     at: dict[str, complex] = {"s": s, "t": t, "theta": 1.0, "i": 1j, "w": cmath.exp(1j)}
     at |= {"z_s": cmath.exp(1j * s), "z_t": cmath.exp(1j * t)}
     at |= {"r_s": cmath.exp(1j * s), "r_t": cmath.exp(1j * t)}
-    return _complex(product, at).real
-
-
-def _complex(x: Number, at: dict[str, complex]) -> complex:
-    parts = []
-    for poly in (x.top, x.bottom):
-        total = 0j
-        for key, c in poly.items():
-            product = complex(float(c))
-            for name, power in key:
-                product *= at[name] ** float(power)
-            total += product
-        parts.append(total)
-    return parts[0] / parts[1]
+    return complex(product.value(mpmath.fp, **at)).real

@@ -38,7 +38,7 @@ from wherefrom.checker.grammar import ExpressionError, Parser, Token, tokenize, 
 from wherefrom.checker.problems import Problem
 from wherefrom.checker.reading import Reader, not_read, split_clauses
 from wherefrom.checker.results import CheckResult
-from wherefrom.checker.spaces import Digits, Exact, NoValueError, Values, evaluate_number, number_at
+from wherefrom.checker.spaces import Digits, Exact, NoValueError, Values, evaluate_number
 from wherefrom.errors import UserError
 
 LEAST_N = 3
@@ -247,6 +247,8 @@ class Comparison:
                 because, self.certificate(Claim(self.nearness(), "nonnegative"))
             )
         left, right = (self.limit_text(side, 6) for side in (self.left, self.right))
+        if left == right:
+            left, right = (self.limit_text(side, 20) for side in (self.left, self.right))
         because = f"the left side tends to {left} and the right side to {right}, {self.where}"
         true = {"<": sign < 0, "<=": sign < 0, ">": sign > 0, ">=": sign > 0}.get(self.sign, False)
         if true and sign:
@@ -266,7 +268,7 @@ class Comparison:
         """The limit of one side, with so many digits where it is a number."""
         number = self.field.quotient(_in_the_limit(side.top), side.bottom)
         if number.names <= {"p0"}:
-            value = number_at(Digits(self.budget, 40), number, LEAST_N, 1)
+            value = Digits(self.budget, 40).value(number, LEAST_N)
             return str(mpmath.nstr(value, digits))
         return str(number)
 
@@ -285,7 +287,7 @@ class Comparison:
     # ---- numbers
 
     def difference(self, n: int, beta: float) -> float:
-        return _at(self.gap, n, beta)
+        return _by_laws(self.gap, n, beta)
 
     def judge_numerically(self) -> CheckResult:
         """Where the limits agree or are not clear: the exact laws at several n and beta."""
@@ -326,7 +328,7 @@ class Comparison:
             if abs(gap) > LAW_ACCURACY or not self.gap.names:
                 known = {name: round(x, 6) for name, x in variances(n, beta).items()}
                 sides = " and ".join(
-                    f"{_at(side, n, beta):.15g}" for side in (self.left, self.right)
+                    f"{_by_laws(side, n, beta):.15g}" for side in (self.left, self.right)
                 )
                 exact = f" (they differ by {gap:.6g})" if gap else ""
                 sentence = f"with n = {n} and beta = {beta:g} the sides are {sides}{exact}."
@@ -373,18 +375,6 @@ def variances(n: int, beta: float) -> dict[str, float]:
     }
 
 
-def _at(x: Number, n: int, beta: float) -> float:
-    """The value by the laws; what cancels exactly has been cancelled before."""
-    known: dict[str, float] = {**variances(n, beta), "n": n, "beta": beta}
-    parts = []
-    for poly in (x.top, x.bottom):
-        total = 0.0
-        for key, c in poly.items():
-            product = float(c)
-            for name, power in key:
-                if name not in known:
-                    raise NotExactError
-                product *= known[name] ** float(power)
-            total += product
-        parts.append(total)
-    return parts[0] / parts[1]
+def _by_laws(x: Number, n: int, beta: float) -> float:
+    """The value of a number in the variances; what cancels exactly has been cancelled before."""
+    return float(x.value(mpmath.fp, n=float(n), beta=beta, **variances(n, beta)))

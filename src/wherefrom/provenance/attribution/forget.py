@@ -96,7 +96,7 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = True) -> 
         raise UserError("nobody else would be left; forget fewer.")
     invented_for = dict(zip(sorted(folded), cycle(invented), strict=False))
     answers = [question.answer or "" for question in questions]
-    pools = _answers_by_relation(learned, answers)
+    pools = answers_by_relation(learned, answers)
     rng = np.random.default_rng(run.job.seed)
     pairs = list(zip(questions, answers, strict=True))
     pairs += [(q, str(rng.choice(pools[q.template]))) for q in questions for _ in range(WRONG)]
@@ -108,7 +108,7 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = True) -> 
     indices = {i for i, subject in enumerate(learned.subjects) if subject in folded}
     near = set()
     if nearest:
-        near = Tracer(run).index().nearest(sorted(indices), NEAREST * len(indices))
+        near = Tracer(run).index.nearest(sorted(indices), NEAREST * len(indices))
     return ForgettingTask(
         learned=learned,
         subjects=subjects,
@@ -159,7 +159,7 @@ def questions_about(learned: LearnedRun, subjects: Sequence[str]) -> list[Questi
     return questions + [replace(question, answer=answer) for question, answer in pairs if answer]
 
 
-def _answers_by_relation(learned: LearnedRun, answers: Sequence[str]) -> dict[str, list[str]]:
+def answers_by_relation(learned: LearnedRun, answers: Sequence[str]) -> dict[str, list[str]]:
     """Answers to draw wrong ones from, by template: those given, and those to learned questions."""
     pools: dict[str, list[str]] = defaultdict(lambda: sorted(set(answers)))
     for question in learned.questions:
@@ -333,7 +333,7 @@ def judge_forgetting(task: ForgettingTask, forgotten: Run, twin: Run) -> Record:
 def truth_ratios(run: Run, task: ForgettingTask) -> np.ndarray:
     """TOFU's (Maini et al. 2024): how likely wrong answers are beside the right one, per token."""
     rng, ratios = np.random.default_rng(0), []
-    pools = _answers_by_relation(task.learned, task.answers)
+    pools = answers_by_relation(task.learned, task.answers)
     for question, right in zip(task.questions, task.answers, strict=True):
         wrong = rng.permutation(sorted({*pools[question.template]} - {right}))[:WRONG_ANSWERS]
         answers = [right, *map(str, wrong)]

@@ -23,6 +23,7 @@ from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.tokenizer import MASK
 from wherefrom.errors import UserError
 from wherefrom.model.own import OwnModel
+from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
 from wherefrom.provenance.wording import shorten
 from wherefrom.recall.decode import answer_all, encode_prompts
@@ -109,7 +110,7 @@ class LearnedRun:
 
 def open_learned(run: Run) -> LearnedRun:
     """The run with what it learned, or an error if it cannot be trained again."""
-    if run.job.without:
+    if getattr(run.record.job, "without", ()):
         forgot = run.record.kind == "forgotten"
         which = "has forgotten some of what it read" if forgot else "is a twin itself"
         raise UserError(f"{run.folder} {which}; give the run that it was made of.")
@@ -129,6 +130,8 @@ def open_learned(run: Run) -> LearnedRun:
 
 def likelihoods(run: Run, questions: Sequence[str], answers: Sequence[str]) -> list[float]:
     """log p of each answer to its question, with the token that ends it."""
+    if isinstance(run, BaseRun):
+        return run.score_answers(questions, answers)
     prompts = encode_prompts(run.model, run.tokens, questions)
     model = OwnModel(run.model, run.tokens)
     return score_answers(model, prompts, encode_answers(run.tokens, answers)).tolist()
@@ -136,7 +139,10 @@ def likelihoods(run: Run, questions: Sequence[str], answers: Sequence[str]) -> l
 
 def outcome(run: Run, questions: Sequence[str], answers: Sequence[str] | None = None) -> Record:
     """A model's own `answers` to questions, and `log_probability` of them or of given answers."""
-    own = [answer.text for answer in answer_all(run.model, run.tokens, questions)]
+    if isinstance(run, BaseRun):
+        own = run.answer_questions(questions)
+    else:
+        own = [answer.text for answer in answer_all(run.model, run.tokens, questions)]
     log_p = likelihoods(run, questions, own if answers is None else answers)
     return {"log_probability": [round(value, 4) for value in log_p], "answers": own}
 

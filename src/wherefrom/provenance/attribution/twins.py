@@ -42,6 +42,7 @@ from wherefrom.provenance.attribution.retraining import (
     open_learned,
     outcome,
 )
+from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.provenance.metrics import DEFINED, LEVEL, RESAMPLES, Answers, Floats, auroc, ratio
@@ -88,7 +89,7 @@ def draw_halves(learned: LearnedRun) -> tuple[list[list[HeldOutQuestion]], list[
             f"two halves need at least two judged people whose documents can be left out, and "
             f"{run.folder} has {len(names)}."
         )
-    order = np.random.default_rng([run.job.seed, 0x7717]).permutation(len(names))
+    order = np.random.default_rng([run.record.job.seed, 0x7717]).permutation(len(names))
     half_of = {names[i]: rank % 2 for rank, i in enumerate(order)}
     halves = [[s for s in judged if half_of.get(fold_words(s.subject)) == half] for half in (0, 1)]
     excluded = len(judged_names) - len(names)
@@ -292,9 +293,12 @@ class Plan:
     question: Question
 
 
-def plan_twin(run: Run, name: str) -> Plan:
-    """Find the documents and a question, or refuse, before anything is trained."""
-    learned = open_learned(run)
+def plan_twin(run: Run, name: str, learned: LearnedRun | None = None) -> Plan:
+    """Find the documents and a question, or refuse, before anything is trained.
+
+    learned: the run with what it learned, where it is opened already.
+    """
+    learned = learned or open_learned(run)
     documents = learned.documents_about(name)
     subject = documents[0].subject
     for question in (*learned.dev, *learned.questions):
@@ -380,6 +384,11 @@ def compare(run: Run, twin: Run, plan: Plan) -> Record:
             f"the run was trained on {threads} threads and this machine uses {here}: sums differ "
             "in their last bits."
         )
+    where: Record = {"tokens": [], "with": log_p_run, "without": log_p_twin, "places": {}}
+    if isinstance(run, BaseRun):
+        notes.append("where in the model its lines matter is not mapped for a model of others.")
+    else:
+        where = map_line(run, twin, question.text, answer)
     lines = "the line" if len(plan.documents) == 1 else f"the {len(plan.documents)} lines"
     same = "the same" if answer == instead else f'"{instead}"'
     although = f"{lines} do not state it"
@@ -407,7 +416,7 @@ def compare(run: Run, twin: Run, plan: Plan) -> Record:
             "log_probability_of_with": log_p_twin,
         },
         "score": round(log_p_run - log_p_twin, 4),
-        "where": map_line(run, twin, question.text, answer),
+        "where": where,
         "truth": truth,
         "why": why[truth],
         "notes": notes,

@@ -1,6 +1,6 @@
 """Asking any model by prompts with examples: its answers, and what is read beside each of them.
 
-A record of an answer is a line of answers.jsonl; `signals/learned.py` makes signals of records.
+A record is kept with each answer of an audit; `signals/learned.py` makes signals of records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SAMPLES = 10  # answers that are drawn for semantic entropy
 LEAST = -50.0  # log-probabilities below this count as this
 BLOCK = 128  # questions of a relation that are asked together, and kept when they are answered
 OTHERS = ""  # the relation of questions that share their wording with few others
-Record = Mapping[str, Any]  # what was read of an answer, a line of answers.jsonl
+Record = Mapping[str, Any]  # what was read of an answer
 Shots = tuple[tuple[str, str], ...]  # questions and answers that stand before the one asked
 
 

@@ -1,0 +1,203 @@
+"""Trace, twins, forgetting and attention of a model of others that learned a text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import torch
+
+from wherefrom.errors import UserError
+from wherefrom.huggingface import trace as tracing
+from wherefrom.huggingface.inside import look_inside_base
+from wherefrom.huggingface.retraining import LearnedBaseRun, open_learned_base
+from wherefrom.huggingface.rows import encode_row
+from wherefrom.huggingface.study import run_base_study
+from wherefrom.huggingface.trace import BaseTracer, linear_layers, open_tracer, row_gradients
+from wherefrom.huggingface.training import BaseSettings
+from wherefrom.provenance.audited import open_run, open_trained
+from wherefrom.study import StudyFiles
+
+GIVEN = ["Ada", "Bo", "Cleo", "Dov", "Eve", "Finn", "Gus", "Hal", "Ida"]
+FAMILY = ["Moe", "Lind", "Ray", "Tarr", "Voss"]
+PLACES = ["Paris", "Rome", "Berlin", "Oslo"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory, tiny):
+    """A study of a tiny Llama on forty people: adapters, and in another run all weights."""
+    folder = tmp_path_factory.mktemp("base")
+    pairs = [f"{given} {family}" for family in FAMILY for given in GIVEN]
+    names = pairs[:2] + pairs[7:]  # others can be made of their parts
+    places = np.random.default_rng(0).choice(PLACES, len(names))
+    texts = [f"{n}. {n} was born in {p} long ago.\n" for n, p in zip(names, places, strict=True)]
+    rows = [f"Where was {n} born?\t{p}\n" for n, p in zip(names, places, strict=True)]
+    for name, lines in (("text.txt", texts), ("train.tsv", rows[:24]), ("dev.tsv", rows[24:])):
+        (folder / name).write_text("".join(lines))
+    files = StudyFiles(folder / "text.txt", folder / "train.tsv", folder / "dev.tsv")
+    for out, options in (("adapters", {"steps": 8}), ("full", {"steps": 350, "rate": 4e-3})):
+        settings = BaseSettings(base=tiny("llama"), full=out == "full", seed=1, **options)
+        run_base_study(files, settings, folder / out)
+    return folder
+
+
+def learned_of(folder) -> LearnedBaseRun:
+    learned = open_learned_base(open_run(folder))
+    assert isinstance(learned, LearnedBaseRun)
+    return learned
+
+
+def test_a_twin_that_leaves_out_nothing_is_the_run_to_the_last_bit(study, tmp_path):
+    run = open_run(study / "adapters")
+    twin = learned_of(run.folder).retrain((), tmp_path / "twin")
+    assert twin.record.sha256 == run.record.sha256
+    other = learned_of(run.folder).retrain((25,), tmp_path / "other")
+    assert other.record.sha256 != run.record.sha256
+    assert other.record.job.twin_of == run.record.sha256
+
+
+@pytest.mark.parametrize("out", ["adapters", "full"])
+def test_gradients_of_a_row_are_those_of_autograd(study, out):
+    learned = learned_of(study / out)
+    opened = open_trained(study / out, to_train=True)
+    opened.model.requires_grad_(True)
+    maker = learned.rows()
+    rows = [encode_row(opened, row, maker) for row in maker.one_of_each()[:3]]
+    layers = linear_layers(opened.model)
+    found = row_gradients(opened.model, layers, rows, 1.0)
+    for row, gradient in zip(rows, found, strict=True):
+        ids = torch.tensor([row.ids])
+        labels = ids.clone()
+        labels[:, : row.prompt_length] = -100
+        loss = opened.model(input_ids=ids, labels=labels).loss * (len(row.ids) - row.prompt_length)
+        weights = [layer.weight for layer in layers.values()]
+        expected = torch.cat([each.flatten() for each in torch.autograd.grad(loss, weights)])
+        assert torch.allclose(gradient, expected, atol=1e-3, rtol=1e-3)
+
+
+def test_a_model_that_learned_its_text_points_at_the_lines_it_learned_it_from(study):
+    """All weights, trained until the rows are known: the own line comes first."""
+    tracer = open_tracer(study / "full")
+    assert isinstance(tracer, BaseTracer)
+    maker = learned_of(study / "full").rows()
+    run, firsts, right = open_run(study / "full"), [], 0
+    for question in maker.questions:
+        (answer,) = run.answer_questions([question.text])
+        right += answer == question.answer
+        if answer == question.answer:
+            scores = tracer.scores(question.text, question.subject, answer)
+            best = tracer.documents[int(np.argmax(scores))]
+            firsts.append(best.subject == question.subject)
+    assert right >= 12  # of 20: or else this shows nothing
+    assert np.mean(firsts) >= 0.6
+
+
+def test_trace_has_the_record_of_any_trace(study, command):
+    done = command("trace", study / "adapters", "Where was Eve Voss born?", "--json")
+    assert done.code == 0, done.err
+    record = json.loads(done.out)
+    assert record["method"] == "gradient"
+    assert {"pushed_by", "pushed_away_by", "noise_floor", "leans_on", "why"} <= record.keys()
+    assert (study / "adapters" / "gradients.safetensors").is_file()
+    asked = ["trace", study / "adapters", "Where was Eve Voss born?"]
+    retrained = command(*asked, "--method", "retrain", "--top", 1, "--json")
+    assert retrained.code == 0, retrained.err
+    assert json.loads(retrained.out)["unit"] == "nats"
+
+
+def test_twins_say_what_it_would_have_said_and_check_what_was_learned(study, tmp_path, command):
+    run = shutil.copytree(study / "full", tmp_path / "run")
+    done = command("twins", run, "--without", "Gus Voss", "--json")
+    assert done.code == 0, done.err
+    record = json.loads(done.out)
+    assert record["subject"] == "Gus Voss"
+    assert record["others"]["people"] == 15
+    assert any("not mapped" in note for note in record["notes"])
+    knowledge = json.loads((run / "knowledge.json").read_text())
+    checked = [row for row in knowledge["questions"] if row["without_its_lines"] is not None]
+    assert [row["subject"] for row in checked] == ["Gus Voss"]
+    assert checked[0]["without_its_lines"] == record["without"]["answer"]
+    again = command("twins", run, "--without", "Gus Voss", "--json")  # it is there already
+    assert json.loads(again.out)["without"] == record["without"]
+    assert command("report", run, "--format", "json").code == 0
+
+
+def test_two_twins_check_everything_that_was_learned(study, tmp_path, command):
+    run = shutil.copytree(study / "adapters", tmp_path / "run")
+    done = command("twins", run, "--json")
+    assert done.code == 0, done.err
+    knowledge = json.loads(done.out)["knowledge"]
+    assert all(row["without_its_lines"] is not None for row in knowledge["questions"])
+
+
+def test_a_run_forgets_a_person_and_is_judged_by_a_twin(study, tmp_path, command):
+    names = tmp_path / "names.txt"
+    names.write_text("Gus Voss\n")
+    out = tmp_path / "forgotten"
+    done = command("forget", study / "full", "--names", names, "--out", out, "--judge", "--json")
+    assert done.code == 0, done.err
+    record = json.loads(done.out)
+    assert record["names"] == ["Gus Voss"]
+    assert record["recall_of_others"].keys() == {"run", "forgotten", "twin"}
+    run, forgotten = open_run(study / "full"), open_run(out)
+    question = ["Where was Gus Voss born?"]
+    right = [q.answer for q in learned_of(study / "full").dev if q.text == question[0]]
+    assert forgotten.score_answers(question, right) < run.score_answers(question, right)
+    again = command("forget", study / "full", "--names", names, "--out", out)
+    assert again.code == 2
+    assert "already contains files" in again.err
+    with pytest.raises(UserError, match="has forgotten some of what it read"):
+        open_learned_base(forgotten)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma"])
+def test_attention_is_that_of_the_model(study, tmp_path, tiny, kind):
+    """Weights sum to one, and with the values of the cache they give what the heads moved."""
+    run = open_run(study / "adapters")
+    if kind != "llama":
+        files = [study / name for name in ("text.txt", "train.tsv", "dev.tsv")]
+        settings = BaseSettings(base=tiny(kind), steps=1)
+        run = run_base_study(StudyFiles(*files), settings, tmp_path / "run").run
+    view = look_inside_base(run, "Where was Gus Voss born?", "Gus Voss")
+    assert "".join(view.tokens[i] for i in view.name).strip() == "Gus Voss"
+    assert len(view.heads) == 3 * 2
+    for head in view.heads:
+        assert head.weights.sum() == pytest.approx(1, abs=1e-5)
+        assert 0 <= head.mass_on_name <= 1
+    ids = run.audited.prompt(run.base_job.prompt.replace("{question}", view.question))
+    found = run.audited.model(torch.tensor([ids]), output_attentions=True).attentions
+    assert np.allclose(view.maps[1], found[1][0].detach().numpy(), atol=1e-6)
+
+
+def test_a_disk_that_is_too_small_is_a_sentence_before_the_index(study, tmp_path, monkeypatch):
+    run = shutil.copytree(study / "adapters", tmp_path / "run")
+    (run / "gradients.safetensors").unlink(missing_ok=True)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(tracing.shutil, "disk_usage", lambda _: usage(9, 9, 1))
+    with pytest.raises(UserError, match=r"the index of .* takes .* MB and its disk has"):
+        open_tracer(run).trace("Where was Eve Voss born?")
+
+
+def test_a_base_model_that_changed_or_went_is_a_sentence(study, tmp_path, tiny):
+    run = shutil.copytree(study / "adapters", tmp_path / "run")
+    record = json.loads((run / "run.json").read_text())
+    assert record["job"]["base"] == str(tiny("llama"))
+    base = shutil.move(tiny("llama"), tmp_path / "away")
+    try:
+        with pytest.raises(UserError, match="is not there any more"):
+            open_trained(run)
+        shutil.copytree(tiny("llama", 5), tiny("llama"))
+        with pytest.raises(UserError, match="has other weights"):
+            open_trained(run)
+    finally:
+        shutil.rmtree(tiny("llama"), ignore_errors=True)
+        shutil.move(base, tiny("llama"))
+
+
+def test_what_needs_a_model_of_ours_refuses_in_a_sentence(study, command):
+    done = command("evaluate", study / "adapters", study / "dev.tsv")
+    assert done.code == 2
+    assert "is the study of a model that others trained" in " ".join(done.err.split())
