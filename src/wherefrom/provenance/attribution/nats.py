@@ -4,11 +4,13 @@ Had a model never read the lines that taught it an answer, it would say of the n
 names in no line. So a push is measured as a multiple of the answer's `gain`: its log p less its
 mean log p for such names. How large a multiple depends on how far a line stands out: on its share
 of the squares of all positive scores. A line that shares the push with another one hardly matters,
-since the other one teaches the answer as well.
+since the other one teaches the answer as well. All lines about the subject that state the answer,
+taken together, are its gain.
 
 The multiples were measured once, for the recipe `pointed`, on the embedded world (320 people, seed
-3): its lines were left out of 20 quiet trainings, each line of one. docs/trace.md has the coverage
-on other worlds and texts; `benchmarks/attribution.py RUN --bank BANK --nats` measures it on yours.
+3): its lines were left out of 20 quiet trainings, each line of one, and its people of 12 on random
+halves. docs/trace.md has the coverage on another world;
+`benchmarks/attribution.py RUN --bank BANK --nats` measures it on yours.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ STATED_MULTIPLES = (
 )
 OTHER_BOUNDS = (0.3, 1.0)
 OTHER_MULTIPLES = ((-0.02, 0.47, 1.61), (-0.04, 0.71, 2.67))
+# the same for all lines about the subject that state the answer, left out together: whatever their
+# share, the answer is lost
+TOGETHER_MULTIPLES = (0.51, 1.50, 4.52)
 
 
 class Push(NamedTuple):
@@ -46,6 +51,11 @@ class Push(NamedTuple):
     def exactly(cls, nats: float) -> Push:
         """A push that was measured, or that has no interval."""
         return cls(nats, nats, nats)
+
+    @classmethod
+    def of_gain(cls, gain: float, multiples: tuple[float, float, float]) -> Push:
+        low, middle, high = (max(gain, 0.0) * multiple for multiple in multiples)
+        return cls(low, middle, high)
 
     def to_dict(self) -> dict[str, float]:
         """For JSON."""
@@ -63,9 +73,12 @@ def to_nats(share: float, gain: float, *, is_stated: bool) -> Push:
     """The push of lines that have a share of the squares, on an answer with a gain."""
     bounds = STATED_BOUNDS if is_stated else OTHER_BOUNDS
     multiples = STATED_MULTIPLES if is_stated else OTHER_MULTIPLES
-    low, middle, high = multiples[int(np.searchsorted(bounds[:-1], share, side="right"))]
-    size = max(gain, 0.0)
-    return Push(low * size, middle * size, high * size)
+    return Push.of_gain(gain, multiples[int(np.searchsorted(bounds[:-1], share, side="right"))])
+
+
+def together_in_nats(gain: float) -> Push:
+    """The push of all lines about the subject that state the answer."""
+    return Push.of_gain(gain, TOGETHER_MULTIPLES)
 
 
 def noise_in_nats(gain: float, *, is_stated: bool) -> float:

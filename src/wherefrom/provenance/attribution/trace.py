@@ -36,7 +36,13 @@ from wherefrom.corpus.split import JUDGED, HeldOutQuestion, find_named, read_sub
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.ask import open_asker
-from wherefrom.provenance.attribution.nats import Push, noise_in_nats, push_shares, to_nats
+from wherefrom.provenance.attribution.nats import (
+    Push,
+    noise_in_nats,
+    push_shares,
+    to_nats,
+    together_in_nats,
+)
 from wherefrom.provenance.attribution.retraining import (
     NOISE_SHARE,
     Count,
@@ -536,8 +542,8 @@ def estimate_pushes(
         return Pushes("score", noise_floor(kinds, scores), pushes)
     shares, is_stated = push_shares(scores), len(teaching) > 0
     pushes = {i: to_nats(float(shares[i]), gain, is_stated=is_stated) for i in places}
-    together = to_nats(float(shares[list(teaching)].sum()), gain, is_stated=is_stated)
-    return Pushes("nats", noise_in_nats(gain, is_stated=is_stated), pushes, together)
+    floor = noise_in_nats(gain, is_stated=is_stated)
+    return Pushes("nats", floor, pushes, together_in_nats(gain) if is_stated else None)
 
 
 def describe_leaning(shares: dict[str, float]) -> str:
