@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,7 +40,7 @@ from wherefrom.provenance.confidence.fit import (
 from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.provenance.judging import NUMBERS_FILE, judge_run, write_judgement
 from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
-from wherefrom.provenance.signals.reader import learn_contexts
+from wherefrom.provenance.signals.reader import learn_windows
 from wherefrom.storage import format_json
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import trim_memory
@@ -66,6 +67,8 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     The judgement in run.json is written last: it says that nothing is missing.
     """
     folder = run.folder
+    if split.with_role(CALIBRATION):
+        split = replace(split, subjects=(*split.subjects, *free_subjects(split, seed=seed)))
     calibrating, judged = split.with_role(CALIBRATION), split.with_role(JUDGED)
     database = save_database(split.corpus, folder / RUN_DATABASE, split.train.questions)
     written: tuple[HeldOutQuestion, ...] | None = None
@@ -83,7 +86,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
         return
     trim_memory()
     say(f"judging by {len(judged):,} questions")
-    estimate = TimeLeft("asked", len(judged) + len(calibrating), say)
+    estimate = TimeLeft("asked", len(split.subjects), say)
     judgement = judge_run(run, seed=seed, report=estimate)
     trim_memory()
     if run.record.about_people and place_relation(split.train.questions) is not None:
@@ -108,7 +111,6 @@ def ensure_confidence(
 ) -> Confidence:
     """The confidence in the folder if it is of these subjects and weights, else a new fit."""
     subjects = [*split.with_role(CALIBRATION), *split.with_role(FITTING)]
-    subjects += free_subjects(split, seed=seed)
     try:
         confidence = load_confidence(run)
         if confidence.subjects_sha256 == hash_subjects(subjects):
@@ -124,7 +126,7 @@ def ensure_confidence(
         evidence,
         subjects,
         sorted({q.answer or "" for q in split.train.questions if not q.is_silent}),
-        contexts=learn_contexts(evidence.database),
+        windows=learn_windows(evidence.database, run.tokens),
         seed=seed,
         notes=split.notes,
         report=TimeLeft("signals read of", len(subjects), say),
