@@ -47,7 +47,7 @@ def alone(tmp_path_factory, small_world, quick_recipe, make_small):
     out = tmp_path_factory.mktemp("alone") / "run"
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)
-        patch.setattr(loop, "LOG_EVERY", LOG_EVERY)
+        patch.setattr(loop, "LOG_STEPS", LOG_EVERY)
         train_one(small_world, quick_recipe, out)
     return out
 

@@ -26,7 +26,9 @@ from wherefrom.model.mixers import VARIANTS
 from wherefrom.recall.decode import answer_all
 from wherefrom.training import loop
 from wherefrom.training.distributed import Processes
-from wherefrom.training.loop import StepMetrics, accumulate_gradients, stopped_growing
+from wherefrom.training.loop import accumulate_gradients
+from wherefrom.training.metrics import StepMetrics
+from wherefrom.training.pace import stopped_growing
 from wherefrom.training.recipes import Mixture, Phase
 from wherefrom.training.sources import TrainingData, stream_for
 

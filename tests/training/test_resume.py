@@ -26,8 +26,9 @@ from training_samples import (
 
 from wherefrom.errors import Stopped
 from wherefrom.model.decoder import Decoder
-from wherefrom.training import loop
-from wherefrom.training.loop import Observer, StepMetrics
+from wherefrom.training import loop, pace
+from wherefrom.training.loop import Observer
+from wherefrom.training.metrics import StepMetrics
 from wherefrom.training.recipes import Mixture
 from wherefrom.training.record import read_record, update_run
 from wherefrom.training.sources import TrainingData
@@ -75,7 +76,7 @@ def whole(tmp_path_factory, make_small):
 @pytest.mark.usefixtures("small_training")
 class TestInOneProcess:
     def test_it_ends_when_recall_stops_growing_also_after_a_stop(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(loop, "LEAST_STEPS", 100)
+        monkeypatch.setattr(pace, "LEAST_STEPS", 100)
         learned = questions()[::2]
         how = {"data": TrainingData.encode(None, learned, tokens(), BLOCK), "probes": learned}
         keys = {"steps": None, "epochs": 40, "most_epochs": 900, "floor": 1.0, "average": 0.1}

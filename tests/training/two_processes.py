@@ -95,9 +95,9 @@ if __name__ == "__main__":
     after_training.FOR_EACH = after_training.NAMES_EACH = 1
     world, recipe, out = (Path(word) for word in sys.argv[1:])
     wait_and_fail()
-    loop.LOG_EVERY = LOG_EVERY
+    loop.LOG_STEPS = LOG_EVERY
     work(world, recipe, out)
-    loop.LOG_EVERY = 10
+    loop.LOG_STEPS = 10
     options = ["--people", "40", "--recipe", str(recipe), "--steps", "10", "--json"]
     options += ["--tokens", "bpe"]  # answers of few tokens
     sys.argv = ["wherefrom", "study", *options, "--out", str(out / "study")]

@@ -21,7 +21,7 @@ from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from wherefrom.model.decoder import Decoder
-    from wherefrom.training.loop import StepMetrics
+    from wherefrom.training.metrics import StepMetrics
     from wherefrom.training.run_folder import Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from typing import Any
 
 import torch
@@ -21,24 +21,25 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
+from wherefrom.corpus.batches import Batch, MicroBatch
 from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.split import write_learned
 from wherefrom.errors import Stopped, UserError
-from wherefrom.model.config import ModelConfig
 from wherefrom.model.decoder import Decoder
 from wherefrom.recall.decode import answer_all, score
-from wherefrom.storage import format_json, read_json_lines, write_whole
+from wherefrom.storage import format_json, write_whole
 from wherefrom.training.distributed import MAX, Processes, choose_device, join_processes
-from wherefrom.training.forecast import count_passes, describe_budget, format_seconds
+from wherefrom.training.forecast import count_passes
+from wherefrom.training.metrics import MetricsWriter, StepMetrics
 from wherefrom.training.optim import averaged, build_optimizers, rate_scale, swap_averages
+from wherefrom.training.pace import LOG_STEPS, Pace
 from wherefrom.training.recipes import Phase
 from wherefrom.training.record import keep_files, update_run
 from wherefrom.training.run_folder import (
     SNAPSHOT_STEPS,
+    Checkpoint,
     Run,
-    Segment,
     TrainingState,
     choose_snapshot,
     is_finished,
@@ -55,30 +56,7 @@ from wherefrom.training.run_folder import (
 from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for, text_shown
 
-LOG_EVERY = 10  # steps
 TIMED_STEPS = 5  # before it is said how long a phase will take
-LEAST_STEPS = 300  # little is learned in the first hundreds of steps, however small the text
-# a small text may be read up to 4 times as often as most_epochs, in at most 4,000 steps
-SMALL_TEXT, SMALL_STEPS = 4, 4_000
-GROWTH = 0.01  # recall that grows by less than this has stopped growing
-NEAR_READABLE = 0.9  # of what can be read from the text: a plateau below this is not the end
-STAIR = 0.01  # the progress of a phase of minutes is a staircase with steps of this height
-
-
-@dataclass(frozen=True)
-class StepMetrics:
-    """One line of metrics.jsonl."""
-
-    phase: str
-    step: int
-    progress: float  # of the phase, 0 to 1
-    loss: float
-    lr: float
-    tokens: int  # learned from so far, in all phases
-    seconds: float  # of training so far, in all phases
-    tokens_per_second: float
-    recall: float | None = None  # on held-out questions, as last measured
-
 
 Observer = Callable[[StepMetrics, Decoder], None]
 Say = Callable[[str], None]
@@ -107,24 +85,10 @@ def run_training(
         processes.on_rank0(claim)
         if is_finished(out):
             return load_run(out, device=device)
-        config = job.config
-        database = share_database(job, processes)
-        data = TrainingData.encode(database, job.questions, job.tokens, config.block, job.left_out)
-        generator = torch.Generator().manual_seed(job.record.seed)
-        model = Decoder(config).initialise(generator, zero_init=job.record.zero_init)
-        if job.parent is not None:
-            model.load_state_dict(job.parent.model.state_dict())
-        model.to(device)
-
-        details = {**job.details, "text_shown": text_shown(data, job.phases)}
-
-        def start() -> None:
-            start_run(out, job.record, details, say)
-            shape = {"tokens": job.tokens.kind, **config.model_dump()}
-            files = {"config.json": format_json(shape), "tokenizer.json": job.tokens.to_json()}
-            keep_files(out, files)
-
-        processes.on_rank0(start)
+        database, block = share_database(job, processes), job.config.block
+        data = TrainingData.encode(database, job.questions, job.tokens, block, job.left_out)
+        model = make_model(job).to(device)
+        processes.on_rank0(lambda: write_start(job, data, say))
         try:
             state = train(model, data, job, settings, processes=processes, observe=observe, say=say)
         except (Stopped, UserError) as end:
@@ -132,33 +96,55 @@ def run_training(
                 update_run(out, status="stopped" if isinstance(end, Stopped) else "failed")
             raise
         weights = whole_weights(model)
-
-        def finish() -> None:
-            wrote = ("model.safetensors", "metrics.jsonl", *choose_snapshot(out, state.total_steps))
-            if state.segments:
-                lines = [json.dumps(asdict(segment)) + "\n" for segment in state.segments]
-                write_whole(out / "pace.jsonl", "".join(lines))
-                wrote += ("pace.jsonl",)
-            if (out / RUN_DATABASE).is_file():
-                wrote += (RUN_DATABASE,)
-            details: dict[str, Any] = {}
-            if job.recipe_phases:
-                details["passes"] = count_passes(job, data, state.phase_steps)
-            digest = save_weights(out / "model.safetensors", weights)
-            update_run(
-                out,
-                wrote=wrote,
-                **details,
-                status="finished",
-                sha256=digest,
-                steps=state.total_steps,
-                trained_tokens=state.tokens,
-                seconds=round(state.total_seconds, 2),
-                peak_mb=round(peak_memory(), 1),
-            )
-
-        processes.on_rank0(finish)
+        processes.on_rank0(lambda: write_end(job, data, state, weights))
         return load_run(out, device=device)
+
+
+def make_model(job: TrainingJob) -> Decoder:
+    """The model before training: new, or that of the parent run."""
+    generator = torch.Generator().manual_seed(job.record.seed)
+    model = Decoder(job.config).initialise(generator, zero_init=job.record.zero_init)
+    if job.parent is not None:
+        model.load_state_dict(job.parent.model.state_dict())
+    return model
+
+
+def write_start(job: TrainingJob, data: TrainingData, say: Say) -> None:
+    """Write the files that a run has before it is trained."""
+    details = {**job.details, "text_shown": text_shown(data, job.phases)}
+    start_run(job.out, job.record, details, say)
+    shape = {"tokens": job.tokens.kind, **job.config.model_dump()}
+    files = {"config.json": format_json(shape), "tokenizer.json": job.tokens.to_json()}
+    keep_files(job.out, files)
+
+
+def write_end(
+    job: TrainingJob, data: TrainingData, state: TrainingState, weights: dict[str, torch.Tensor]
+) -> None:
+    """Write the files of a trained model, and in run.json that it is finished."""
+    out = job.out
+    wrote = ("model.safetensors", "metrics.jsonl", *choose_snapshot(out, state.total_steps))
+    if state.segments:
+        lines = [json.dumps(asdict(segment)) + "\n" for segment in state.segments]
+        write_whole(out / "pace.jsonl", "".join(lines))
+        wrote += ("pace.jsonl",)
+    if (out / RUN_DATABASE).is_file():
+        wrote += (RUN_DATABASE,)
+    details: dict[str, Any] = {}
+    if job.recipe_phases:
+        details["passes"] = count_passes(job, data, state.phase_steps)
+    digest = save_weights(out / "model.safetensors", weights)
+    update_run(
+        out,
+        wrote=wrote,
+        **details,
+        status="finished",
+        sha256=digest,
+        steps=state.total_steps,
+        trained_tokens=state.tokens,
+        seconds=round(state.total_seconds, 2),
+        peak_mb=round(peak_memory(), 1),
+    )
 
 
 def share_database(job: TrainingJob, processes: Processes) -> Database | None:
@@ -188,13 +174,9 @@ def train(
 ) -> TrainingState:
     """Train `model` in place through all phases of the job; returns the state at the end."""
     processes = processes or Processes()
-    checkpoints, seed = job.out / "checkpoints", job.record.seed
-    dropout = model.config.dropout > 0
-    state = TrainingState(segments=list(job.segments))
-    checkpoint = load_checkpoint(checkpoints) if settings.resume else None
-    if checkpoint is not None:
-        state = checkpoint.state
-        checkpoint.restore_model(model)
+    seed = job.record.seed
+    files = TrainingFiles(job, settings, processes)
+    state, checkpoint = files.restore(model)
     compiled: Any = torch.compile(model, dynamic=True) if settings.compiled else model
     runner = processes.wrap(compiled)
     logged = state.total_steps - len(state.pending_losses)
@@ -206,117 +188,106 @@ def train(
                 checkpoint.restore_optimizers(optimizers)
                 checkpoint = None
             stream = stream_for(phase, data, [seed, index])
-            length = plan_length(phase, stream, bool(job.probes))
-            enough = NEAR_READABLE * job.readable
-            seconds = 60 * phase.minutes if phase.minutes and not job.segments else None
-            times: list[float] = []
-            saved_at = time.monotonic()
+            pace, times = Pace(job, stream, state), []
             started = time.perf_counter()
-            for batch, place in stream.from_position(state.place):
-                progress = progress_at(state.step, index, length.steps, state.segments)
-                if progress >= 1 or stopped_growing(state.recalls, length.least, enough):
+            for batch, position in stream.from_position(state.place):
+                if pace.is_over:
                     break
-                scale = rate_scale(phase, state.step, progress)
-                with torch.random.fork_rng(enabled=dropout):
-                    if dropout:
-                        torch.manual_seed(mix_seed(seed, index, state.step, processes.rank))
+                before = pace.progress
+                scale = rate_scale(phase, state.step, before)
+                with seeded_dropout(model, seed, index, state.step, processes.rank):
                     loss = take_step(runner, optimizers, batch, phase, scale, processes)
-                if not isfinite(loss):
-                    raise UserError(
-                        f"the loss is no longer a number at step {state.step + 1} of the phase "
-                        f'"{phase.name}"; lower the learning rates of the recipe and start again.'
-                    )
+                check_loss(loss, phase, state)
                 times.append(processes.broadcast(time.perf_counter() - started))
-                state.add_step(times[-1])
-                state.tokens += batch.tokens
-                state.pending_losses.append(loss)
-                state.place = place
-                if seconds:  # progress follows the clock, and is recorded for twins
-                    used = min(1.0, state.seconds / seconds)
-                    if used == 1 or used - progress >= STAIR:
-                        state.segments.append(Segment(index, state.step, used, 0.0))
-                if len(times) == TIMED_STEPS:
-                    if length.ask_every:
-                        say(describe_length(length, median(times), model.config, job))
-                    elif job.recipe_phases:
-                        say(describe_budget(job, stream, state, median(times)))
-                progress = progress_at(state.step, index, length.steps, state.segments)
-                if length.ask_every and (state.step % length.ask_every == 0 or progress >= 1):
+                state.add_step(times[-1], batch.tokens, loss, position)
+                pace.follow_clock(before)
+                if len(times) == TIMED_STEPS and (length := pace.describe(median(times))):
+                    say(length)
+                if pace.asks_now:
                     with averaged(optimizers):
                         recall = processes.broadcast(probe_recall(model, job))
                     state.recalls.append((state.step, recall))
-                    if stopped_growing(state.recalls, length.least, enough):
-                        progress = 1.0
-                if state.total_steps % LOG_EVERY == 0 or progress >= 1:
-                    if length.ask_every and progress < 1:
-                        expected = expected_steps(state.recalls, length.usual)
-                        progress = min(0.99, state.step / expected)
-                    line = metrics.log(state, phase.name, progress, phase.lr * scale)
+                if state.total_steps % LOG_STEPS == 0 or pace.is_over:
+                    rate = phase.lr * scale
+                    line = metrics.log(state, phase.name, pace.expected_progress, rate)
                     if observe is not None:
                         with averaged(optimizers):
                             observe(line, model)
-                if job.record.kind == "study" and state.total_steps in SNAPSHOT_STEPS:
-                    with averaged(optimizers):
-                        weights = whole_weights(model)
-                    if processes.is_rank0:
-                        save_snapshot(job.out, state.total_steps, weights)
-                due = time.monotonic() - saved_at > settings.checkpoint_every
-                request = processes.all_reduce(received[0] if received else int(due), MAX)
-                if request:
-                    save_checkpoint(checkpoints, state, model, optimizers, processes.is_rank0)
-                    saved_at = time.monotonic()
-                if request > 1:
-                    raise Stopped(int(request))
+                files.save_snapshot_if_due(state, model, optimizers)
+                files.save_checkpoint_if_due(state, model, optimizers, received)
                 started = time.perf_counter()  # records and observers are not training
-            if phase.steps is None and not job.segments:
-                # where the phase ended: a twin takes as many steps, however fast it runs
-                before = progress_at(state.step - 1, index, length.steps, state.segments)
-                state.segments.append(Segment(index, state.step - 1, before, 1.0))
+            pace.record_end()
             swap_averages(optimizers)  # the means are what is kept
-            state.phase_steps.append(state.step)
-            state.phase, state.step, state.seconds = index + 1, 0, 0.0
-            state.place, state.recalls = StreamPosition(), []
-            save_checkpoint(checkpoints, state, model, writes=processes.is_rank0)
+            state.end_phase()
+            files.save_checkpoint(state, model)
     return state
 
 
-@dataclass(frozen=True)
-class PhaseLength:
-    """How many steps a phase takes, as far as that is known before it starts."""
+class TrainingFiles:
+    """The checkpoints and snapshots of a training; all processes call it, and rank 0 writes."""
 
-    steps: int | None  # at most; None if the clock decides
-    least: int = 0  # steps before which recall does not end the phase
-    usual: int = 0  # steps after which it ends, as a rule
-    ask_every: int = 0  # steps between measurements of recall; 0 if recall does not end the phase
+    def __init__(self, job: TrainingJob, settings: Runtime, processes: Processes) -> None:
+        self.job, self.settings, self.processes = job, settings, processes
+        self.checkpoints = job.out / "checkpoints"
+        self.saved_at = time.monotonic()
+
+    def restore(self, model: Decoder) -> tuple[TrainingState, Checkpoint | None]:
+        """The state to start from; with --resume that of the newest checkpoint, and its weights."""
+        checkpoint = load_checkpoint(self.checkpoints) if self.settings.resume else None
+        if checkpoint is None:
+            return TrainingState(segments=list(self.job.segments)), None
+        checkpoint.restore_model(model)
+        return checkpoint.state, checkpoint
+
+    def save_checkpoint(
+        self, state: TrainingState, model: Decoder, optimizers: Sequence[Optimizer] = ()
+    ) -> None:
+        save_checkpoint(self.checkpoints, state, model, optimizers, self.processes.is_rank0)
+        self.saved_at = time.monotonic()
+
+    def save_checkpoint_if_due(
+        self,
+        state: TrainingState,
+        model: Decoder,
+        optimizers: Sequence[Optimizer],
+        received: Sequence[int],
+    ) -> None:
+        """Save a checkpoint every few seconds, and on a signal before all processes stop."""
+        due = time.monotonic() - self.saved_at > self.settings.checkpoint_every
+        request = self.processes.all_reduce(received[0] if received else int(due), MAX)
+        if request:
+            self.save_checkpoint(state, model, optimizers)
+        if request > 1:
+            raise Stopped(int(request))
+
+    def save_snapshot_if_due(
+        self, state: TrainingState, model: Decoder, optimizers: Sequence[Optimizer]
+    ) -> None:
+        if self.job.record.kind != "study" or state.total_steps not in SNAPSHOT_STEPS:
+            return
+        with averaged(optimizers):
+            weights = whole_weights(model)
+        if self.processes.is_rank0:
+            save_snapshot(self.job.out, state.total_steps, weights)
 
 
-def plan_length(phase: Phase, stream: BatchStream, can_ask: bool) -> PhaseLength:
-    """The length of a phase of steps, epochs or minutes, or until recall stops growing."""
-    if phase.epochs is None:
-        return PhaseLength(phase.steps)
-    epoch = stream.epoch_steps()
-    usual = max(1, round(phase.epochs * epoch))
-    if phase.most_epochs is None or not can_ask:
-        return PhaseLength(usual)
-    most = max(1, round(phase.most_epochs * epoch))
-    most = max(most, min(SMALL_STEPS, SMALL_TEXT * most))
-    least = max(LEAST_STEPS, usual)
-    return PhaseLength(
-        steps=most,
-        least=least,
-        usual=min(most, max(least, usual)),
-        ask_every=max(LOG_EVERY, round(2 * epoch)),
-    )
+@contextlib.contextmanager
+def seeded_dropout(model: Decoder, *numbers: int) -> Iterator[None]:
+    """Seed dropout by these numbers, and leave torch's generator as it was."""
+    has_dropout = model.config.dropout > 0
+    with torch.random.fork_rng(enabled=has_dropout):
+        if has_dropout:
+            torch.manual_seed(mix_seed(*numbers))
+        yield
 
 
-def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[Segment]) -> float:
-    """How much of a phase (0 to 1) is done before its step number `step`, counted from 0."""
-    if steps is not None:
-        return min(1.0, step / steps)
-    for segment in reversed(segments):
-        if segment.phase == phase and segment.step <= step:
-            return min(1.0, segment.progress + (step - segment.step) * segment.per_step)
-    return 0.0
+def check_loss(loss: float, phase: Phase, state: TrainingState) -> None:
+    """Refuse to go on with a loss that is no number."""
+    if not isfinite(loss):
+        raise UserError(
+            f"the loss is no longer a number at step {state.step + 1} of the phase "
+            f'"{phase.name}"; lower the learning rates of the recipe and start again.'
+        )
 
 
 def mix_seed(*numbers: int) -> int:
@@ -379,93 +350,6 @@ def probe_recall(model: Decoder, job: TrainingJob) -> float:
     trim_memory()
     labels = [probe.answer or "" for probe in job.probes]
     return score([answer.text for answer in answers], labels).share
-
-
-def stopped_growing(recalls: Sequence[tuple[int, float]], least: int, enough: float = 0.0) -> bool:
-    """Whether recall (step, share) grew by less than GROWTH over the last fifth of the steps.
-
-    Both ends are means of three measurements, since recall on a few dozen questions is noisy.
-    Never before `least` steps, nor below a recall of `enough`: facts are learned after a plateau,
-    and where there are several relations, each after its own.
-    """
-    if not recalls or recalls[-1][0] < least:
-        return False
-    shares = [share for _, share in recalls]
-    early = sum(step <= 0.8 * recalls[-1][0] for step, _ in recalls)  # before the last fifth
-    if early < 3:
-        return False
-    now, before = fmean(shares[-3:]), fmean(shares[early - 3 : early])
-    return now >= enough and min(now, 1 - GROWTH) - before < GROWTH
-
-
-def expected_steps(recalls: Sequence[tuple[int, float]], usual: int) -> float:
-    """The step at which a phase will end if recall does not grow any more."""
-    best, last_growth = 0.0, 0
-    for step, share in recalls:
-        if share >= best + GROWTH:
-            best, last_growth = share, step
-    return max(usual, last_growth / 0.8)
-
-
-def describe_length(
-    length: PhaseLength, step_seconds: float, config: ModelConfig, job: TrainingJob
-) -> str:
-    """How long a phase takes that ends when recall stops growing, from the time of one step."""
-    usual = format_seconds(length.usual * step_seconds)
-    most = format_seconds((length.steps or 0) * step_seconds)
-    documents = len(job.database.documents) if job.database else 0
-    return (
-        f"width {config.width}, {config.layers} layers, a vocabulary of {config.vocabulary:,}: "
-        f"about {usual} for {documents:,} documents, at most {most}, until recall on "
-        f"{len(job.probes):,} questions stops growing"
-    )
-
-
-class MetricsWriter(contextlib.ExitStack):
-    """`metrics.jsonl` (none of its lines twice after a resume) and, if installed, TensorBoard."""
-
-    def __init__(self, folder: Path, after: int, writes: bool) -> None:
-        super().__init__()
-        self._file = self._board = None  # type: Any
-        if not writes:
-            return
-        path = folder / "metrics.jsonl"
-        lines = read_json_lines(path)
-        kept = [
-            line for line in lines if isinstance(line.get("step"), int) and line["step"] <= after
-        ]
-        write_whole(path, "".join(json.dumps(line) + "\n" for line in kept))
-        self._file = self.enter_context(path.open("a", encoding="utf-8"))
-        with contextlib.suppress(ModuleNotFoundError):
-            from torch.utils.tensorboard import SummaryWriter
-
-            board = SummaryWriter(str(folder / "events"), purge_step=after + 1)
-            self._board = self.enter_context(contextlib.closing(board))
-
-    def log(self, state: TrainingState, phase: str, progress: float, lr: float) -> StepMetrics:
-        """Write down how it goes, with the mean loss since the last line."""
-        passed = max(1e-9, state.total_seconds - state.logged_seconds)
-        line = StepMetrics(
-            phase=phase,
-            step=state.total_steps,
-            progress=progress,
-            loss=fmean(state.pending_losses),
-            lr=lr,
-            tokens=state.tokens,
-            seconds=state.total_seconds,
-            tokens_per_second=(state.tokens - state.logged_tokens) / passed,
-            recall=state.recalls[-1][1] if state.recalls else None,
-        )
-        state.pending_losses = []
-        state.logged_tokens, state.logged_seconds = state.tokens, state.total_seconds
-        if self._file is not None:
-            self._file.write(json.dumps(asdict(line)) + "\n")
-            self._file.flush()
-        if self._board is not None:
-            for name in ("loss", "lr", "tokens_per_second", "recall"):
-                if getattr(line, name) is not None:
-                    self._board.add_scalar(name, getattr(line, name), line.step)
-        return line
 
 
 @contextlib.contextmanager

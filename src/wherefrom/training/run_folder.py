@@ -492,11 +492,21 @@ class TrainingState:
     recalls: list[tuple[int, float]] = field(default_factory=list)  # in this phase: step, share
     phase_steps: list[int] = field(default_factory=list)  # of the phases that have ended
 
-    def add_step(self, seconds: float) -> None:
+    def add_step(self, seconds: float, tokens: int, loss: float, position: StreamPosition) -> None:
+        """Count a step; position: that of the next batch."""
         self.step += 1
         self.total_steps += 1
         self.seconds += seconds
         self.total_seconds += seconds
+        self.tokens += tokens
+        self.pending_losses.append(loss)
+        self.place = position
+
+    def end_phase(self) -> None:
+        """Go on to the next phase."""
+        self.phase_steps.append(self.step)
+        self.phase, self.step, self.seconds = self.phase + 1, 0, 0.0
+        self.place, self.recalls = StreamPosition(), []
 
 
 def save_checkpoint(

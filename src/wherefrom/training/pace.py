@@ -1,0 +1,163 @@
+"""How long a phase of a training goes on: by steps, by epochs, by minutes, or until recall stops
+growing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from wherefrom.corpus.batches import BatchStream
+from wherefrom.training.forecast import describe_budget, format_seconds
+from wherefrom.training.recipes import Phase
+from wherefrom.training.run_folder import Segment, TrainingState
+from wherefrom.training.settings import TrainingJob
+
+LOG_STEPS = 10  # between lines of metrics.jsonl
+LEAST_STEPS = 300  # little is learned in the first hundreds of steps, however small the text
+# a small text may be read up to 4 times as often as most_epochs, in at most 4,000 steps
+SMALL_TEXT_FACTOR, SMALL_TEXT_STEPS = 4, 4_000
+LEAST_GROWTH = 0.01  # recall that grows by less than this has stopped growing
+NEAR_READABLE_SHARE = 0.9  # of what can be read from the text: a plateau below is not the end
+STAIR_HEIGHT = 0.01  # the progress of a phase of minutes is a staircase with steps of this height
+
+
+class Pace:
+    """How far the phase that a training is in has come, and when it ends.
+
+    A phase of minutes follows the clock. Its progress is recorded in `state.segments`, so that a
+    twin can repeat the same steps; a twin follows these segments instead of the clock.
+    """
+
+    def __init__(self, job: TrainingJob, stream: BatchStream, state: TrainingState) -> None:
+        self.job, self.stream, self.state = job, stream, state
+        self.index, self.phase = state.phase, job.phases[state.phase]
+        self.length = plan_length(self.phase, stream, bool(job.probes))
+        self.is_twin = bool(job.segments)
+
+    @property
+    def progress(self) -> float:
+        """How much of the phase is done, 0 to 1, by its steps or its minutes."""
+        return progress_at(self.state.step, self.index, self.length.steps, self.state.segments)
+
+    @property
+    def is_over(self) -> bool:
+        enough = NEAR_READABLE_SHARE * self.job.readable
+        return self.progress >= 1 or stopped_growing(self.state.recalls, self.length.least, enough)
+
+    @property
+    def asks_now(self) -> bool:
+        """Whether recall is to be measured after this step."""
+        every = self.length.ask_every
+        return every > 0 and (self.state.step % every == 0 or self.progress >= 1)
+
+    @property
+    def expected_progress(self) -> float:
+        """The progress that is logged: where recall decides, by the step that may be the last."""
+        if self.is_over:
+            return 1.0
+        if not self.length.ask_every:
+            return self.progress
+        expected = expected_steps(self.state.recalls, self.length.usual)
+        return min(0.99, self.state.step / expected)
+
+    def follow_clock(self, before: float) -> None:
+        """Record the progress of a phase of minutes; before: its progress before this step."""
+        if not self.phase.minutes or self.is_twin:
+            return
+        used = min(1.0, self.state.seconds / (60 * self.phase.minutes))
+        if used == 1 or used - before >= STAIR_HEIGHT:
+            self.state.segments.append(Segment(self.index, self.state.step, used, 0.0))
+
+    def record_end(self) -> None:
+        """Record at which step the phase ended: a twin takes as many steps, however fast it is."""
+        if self.phase.steps is None and not self.is_twin:
+            last, steps = self.state.step - 1, self.length.steps
+            before = progress_at(last, self.index, steps, self.state.segments)
+            self.state.segments.append(Segment(self.index, last, before, 1.0))
+
+    def describe(self, step_seconds: float) -> str:
+        """How long the phase will take, from the time of one step; "" if nothing is to be said."""
+        if self.length.ask_every:
+            return describe_length(self.length, step_seconds, self.job)
+        if self.job.recipe_phases:
+            return describe_budget(self.job, self.stream, self.state, step_seconds)
+        return ""
+
+
+@dataclass(frozen=True)
+class PhaseLength:
+    """How many steps a phase takes, as far as that is known before it starts."""
+
+    steps: int | None  # at most; None if the clock decides
+    least: int = 0  # steps before which recall does not end the phase
+    usual: int = 0  # steps after which it ends, as a rule
+    ask_every: int = 0  # steps between measurements of recall; 0 if recall does not end the phase
+
+
+def plan_length(phase: Phase, stream: BatchStream, can_ask: bool) -> PhaseLength:
+    """The length of a phase of steps, epochs or minutes, or until recall stops growing."""
+    if phase.epochs is None:
+        return PhaseLength(phase.steps)
+    epoch = stream.epoch_steps()
+    usual = max(1, round(phase.epochs * epoch))
+    if phase.most_epochs is None or not can_ask:
+        return PhaseLength(usual)
+    most = max(1, round(phase.most_epochs * epoch))
+    most = max(most, min(SMALL_TEXT_STEPS, SMALL_TEXT_FACTOR * most))
+    least = max(LEAST_STEPS, usual)
+    return PhaseLength(
+        steps=most,
+        least=least,
+        usual=min(most, max(least, usual)),
+        ask_every=max(LOG_STEPS, round(2 * epoch)),
+    )
+
+
+def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[Segment]) -> float:
+    """How much of a phase (0 to 1) is done before its step number `step`, counted from 0."""
+    if steps is not None:
+        return min(1.0, step / steps)
+    for segment in reversed(segments):
+        if segment.phase == phase and segment.step <= step:
+            return min(1.0, segment.progress + (step - segment.step) * segment.per_step)
+    return 0.0
+
+
+def stopped_growing(recalls: Sequence[tuple[int, float]], least: int, enough: float = 0.0) -> bool:
+    """Whether recall (step, share) grew by less than LEAST_GROWTH over the last fifth of the steps.
+
+    Both ends are means of three measurements, since recall on a few dozen questions is noisy.
+    Never before `least` steps, nor below a recall of `enough`: facts are learned after a plateau,
+    and where there are several relations, each after its own.
+    """
+    if not recalls or recalls[-1][0] < least:
+        return False
+    shares = [share for _, share in recalls]
+    early = sum(step <= 0.8 * recalls[-1][0] for step, _ in recalls)  # before the last fifth
+    if early < 3:
+        return False
+    now, before = fmean(shares[-3:]), fmean(shares[early - 3 : early])
+    return now >= enough and min(now, 1 - LEAST_GROWTH) - before < LEAST_GROWTH
+
+
+def expected_steps(recalls: Sequence[tuple[int, float]], usual: int) -> float:
+    """The step at which a phase will end if recall does not grow any more."""
+    best, last_growth = 0.0, 0
+    for step, share in recalls:
+        if share >= best + LEAST_GROWTH:
+            best, last_growth = share, step
+    return max(usual, last_growth / 0.8)
+
+
+def describe_length(length: PhaseLength, step_seconds: float, job: TrainingJob) -> str:
+    """How long a phase takes that ends when recall stops growing, from the time of one step."""
+    usual = format_seconds(length.usual * step_seconds)
+    most = format_seconds((length.steps or 0) * step_seconds)
+    config = job.config
+    documents = len(job.database.documents) if job.database else 0
+    return (
+        f"width {config.width}, {config.layers} layers, a vocabulary of {config.vocabulary:,}: "
+        f"about {usual} for {documents:,} documents, at most {most}, until recall on "
+        f"{len(job.probes):,} questions stops growing"
+    )
