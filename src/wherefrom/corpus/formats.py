@@ -529,7 +529,7 @@ def _is_unstated(question: Question, corpus: Database) -> bool:
 
 
 def describe_facts(database: Database, path: object) -> list[str]:
-    """One note on each relation: how many questions, and how many answers stand in the text.
+    """What was read, as notes: a table with a line for each relation, and what is odd about it.
 
     Training answers that are nowhere in the documents cannot be learned from them: a UserError.
     """
@@ -550,19 +550,19 @@ def describe_facts(database: Database, path: object) -> list[str]:
             f"are read from the text; give at least {FEWEST} of each wording."
         )
     for relation in (r for r in relations if with_answers[r.template] or r.missing):
-        note = (
-            f'"{relation.template}": {relation.asked:,} training questions, '
-            f"{relation.found / relation.asked:.0%} of their answers stand in a document about the "
-            f"subject; the text has an answer for {with_answers[relation.template]:,} subjects"
-        )
         if relation.same_as:
-            note += f', the same as for "{relation.same_as}", which the training answers agree with'
+            notes.append(
+                f'"{relation.template}" asks for the same as "{relation.same_as}", by the training '
+                "answers."
+            )
         stated = (answers for _, answers in database.all_extracted(relation.template))
         unclear = [answers for answers in stated if answers[0].probability < UNCLEAR_PROBABILITY]
         if unclear:
             several = " or ".join(answer.text for answer in unclear[0][:SHOWN_EXAMPLES])
-            note += f"; for {len(unclear):,} it is unclear which one (such as {several})"
-        notes.append(note + ".")
+            notes.append(
+                f'For {len(unclear):,} subjects the text has no clear answer to "'
+                f'{relation.template}" (such as {several}).'
+            )
         if relation.missing:
             notes.append(
                 f"{len(relation.missing):,} of {relation.asked:,} training answers cannot be cut "
@@ -571,7 +571,7 @@ def describe_facts(database: Database, path: object) -> list[str]:
             )
     templates = [relation.template for relation in relations if not relation.same_as]
     notes += _describe_disagreements(database, templates)
-    return [*notes, *_describe_checks(relations)]
+    return [*notes, *_describe_checks(relations, with_answers)]
 
 
 def _describe_disagreements(database: Database, templates: Sequence[str]) -> list[str]:
@@ -623,32 +623,39 @@ def _describe_disagreements(database: Database, templates: Sequence[str]) -> lis
     return notes
 
 
-def _describe_checks(relations: Sequence[AskedRelation]) -> list[str]:
-    """A table of how well each relation was read where the answers are known, and a sentence on
-    each relation that is read poorly."""
-    checked = [(relation.template, relation.check) for relation in relations if relation.check]
-    if not checked:
-        return []
-    width = max(len(template) for template, _ in checked)
-    rows = [f"  {'relation':{width}}  answers  found  missed  no answer  false"]
+def _describe_checks(
+    relations: Sequence[AskedRelation], with_answers: Mapping[str, int]
+) -> list[str]:
+    """A table of how well each relation is read, and a sentence on each that is read poorly.
+
+    with_answers: by template, how many subjects have an answer in the text.
+    """
+    titles = ("relation", "questions", "in the text", "found", "missed", "false", "subjects")
+    table: list[tuple[str, ...]] = [titles]
     poor = []
-    for template, check in checked:
-        silent = max(1, check.silent)
-        rows.append(
-            f"  {template:{width}}  {check.asked:7,}  {check.found / check.asked:5.0%}"
-            f"  {check.missed / check.asked:6.0%}  {check.silent:9,}  {check.false / silent:5.0%}"
-        )
-        if check.found < POOR_READING_SHARE * check.asked:
-            examples = [f'"{said or "nothing"}" for "{answer}"' for answer, said in check.mistakes]
-            poor.append(
-                f'Only {check.found / check.asked:.0%} of the known answers to "{template}" are '
-                f"read rightly, and the model cannot learn many more: {', '.join(examples)}."
-            )
-    title = (
-        "Read with the text at hand, where the answers are known and were not learned (false: "
-        "read although the words around the answer were taken away, or there is none):"
-    )
-    return ["\n".join([title, *rows]), *poor]
+    for relation in relations:
+        template, check = relation.template, relation.check
+        shares = ["-"] * 3
+        if check is not None:
+            pairs = ((check.found, check.asked), (check.missed, check.asked))
+            shares = [f"{count / total:.0%}" for count, total in pairs]
+            shares.append(f"{check.false / max(1, check.silent):.0%}")
+            if check.found < POOR_READING_SHARE * check.asked:
+                mistakes = [f'"{said or "nothing"}" for "{a}"' for a, said in check.mistakes]
+                poor.append(
+                    f'Only {shares[0]} of the known answers to "{template}" are read rightly, and '
+                    f"the model cannot learn many more: {', '.join(mistakes)}."
+                )
+        in_text = f"{relation.found / max(1, relation.asked):.0%}"
+        counts = (f"{relation.asked:,}", in_text, *shares, f"{with_answers[template]:,}")
+        table.append((template, *counts))
+    widths = [max(len(row[column]) for row in table) for column in range(len(titles))]
+    lines = ["What is read from the text (in the text: training answers that can be cut out of it;"]
+    lines.append("found, missed, false: where the answers are known and were not learned):")
+    for row in table:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(["", row[0].ljust(widths[0]), *cells]))
+    return ["\n".join(lines), *poor]
 
 
 def _some(texts: Iterable[str]) -> str:

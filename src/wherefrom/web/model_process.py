@@ -68,6 +68,11 @@ def describe_run(folder: Path) -> Record:
     }
 
 
+def expand_names(folder: Path, rows: Sequence[AskedRow]) -> list[AskedRow]:
+    """The rows, with a question for each relation in place of a name alone."""
+    return _open_run(folder).expand_names(rows)
+
+
 def answer_rows(folder: Path, rows: Sequence[AskedRow]) -> list[Record]:
     """Verdicts as dictionaries, with their sentence and the lines about names that look alike."""
     keys = ("line", "text", "subject")
