@@ -116,6 +116,8 @@ class Records:
         """Whether the questions-only twin in the folder is the one that the run trained."""
         twin, recorded = self.folder / "twins" / "scratch", self.run.files.get(TWIN_WEIGHTS)
         if not is_run(twin):
+            if recorded is not None:
+                self.problems.append(f"{twin / 'run.json'} is missing, and the twin is left out.")
             return False
         try:
             if recorded in (None, read_record(twin).sha256):

@@ -136,7 +136,7 @@ def lock_run(folder: Path) -> Iterator[None]:
         opened = open(folder / LOCK_FILE, "a+", encoding="utf-8")  # noqa: SIM115
     except OSError as problem:
         raise UserError(
-            f"{folder} cannot be written to: {problem.strerror}; choose another --out."
+            f"{folder} cannot be written to: {problem.strerror}; use a copy that can be."
         ) from None
     with opened as file:
         try:
@@ -144,8 +144,7 @@ def lock_run(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise UserError(
-                f"{folder} is in use by {file.read() or 'another process'}; wait until it ends, or "
-                "choose another --out."
+                f"{folder} is in use by {file.read() or 'another process'}; wait until it ends."
             ) from None
         except OSError:
             pass  # a file system without locks
@@ -186,8 +185,8 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         raise UserError(f"{folder} exists and is not a run; choose another --out.")
     if not exists and not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UserError(
-            f"{folder} cannot be made: {parent} is no folder that can be written to; choose "
-            "another --out."
+            f"{folder} cannot be made: {parent} is no folder that can be written to; use one that "
+            "can be."
         )
 
 
