@@ -44,6 +44,7 @@ STATED = (
 STATES_OTHER = 0.5  # from this probability on a line contradicts any other answer
 ALIKE = 0.72  # names that are less similar are not suggested
 CANDIDATES = 15  # similar names of each kind that are compared
+MAX_KEPT_NAMES = 1_000  # for which the similar names are kept in memory
 MOST_NAME_WORDS = 12  # in a longer name no known names are looked for
 MOST_SEARCHED_WORDS = 12  # of a name; the documents found are then read
 SUFFIXES = frozenset({"jr", "sr", "ii", "iii", "iv"})  # "Ann Lee Jr." is not Ann Lee
@@ -78,6 +79,8 @@ class Evidence(AbstractContextManager["Evidence"]):
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        # a name in no document is looked up twice: to understand the question, and for the verdict
+        self._find_similar_once = lru_cache(MAX_KEPT_NAMES)(self._find_similar)
 
     def find(self, subject: str, *, most: int = MOST_LINES) -> list[EvidenceLine]:
         """Lines about the subject, then lines that mention it, each in the order of the text.
@@ -97,9 +100,11 @@ class Evidence(AbstractContextManager["Evidence"]):
 
     def find_similar(self, subject: str) -> list[EvidenceLine]:
         """The first line about each of the subjects whose names are most similar."""
+        return list(self._find_similar_once(fold_words(subject)))
+
+    def _find_similar(self, words: FoldedName) -> list[EvidenceLine]:
         from rapidfuzz import fuzz, process
 
-        words = fold_words(subject)
         similarity: dict[int, float] = {}  # by the number of a subject
         options: Any = {"limit": CANDIDATES, "score_cutoff": 100 * ALIKE}
         for ordered, names in zip((words, sorted(words)), self._names, strict=True):

@@ -148,17 +148,18 @@ class Verdict(Printable):
 def add_trace(verdict: Verdict, trace: Mapping[str, Any]) -> Verdict:
     """The verdict with what a trace (its record) says about the lines that state the answer.
 
-    A stated answer is remembered if such a line pushed it above the noise floor, and if it is
-    clearly likelier than for names in no line: a model that hardly learned remembers nothing.
+    A stated answer is remembered if these lines together pushed it, even at the lower end of the
+    interval, above the noise floor, and if it is clearly likelier than for names in no line: a
+    model that hardly learned remembers nothing.
     """
     stating = {line.line for line in verdict.evidence if line.states_answer}
     rows = [row for row in trace["pushed_by"] if row["line"] in stating]
-    if verdict.verdict not in SUPPORTED or not rows:
+    together = trace["lines_that_state_it"]
+    if verdict.verdict not in SUPPORTED or not rows or together is None:
         return verdict
-    pushed = {key: rows[0][key] for key in ("line", "push")}
-    gap = trace["likelier_than_for_other_names"]
-    caused = pushed["push"] > trace["noise_floor"] and (gap is None or gap > REMEMBERED_NATS)
-    pushed["noise_floor"] = trace["noise_floor"]
+    gain = trace["likelier_than_for_other_names"]
+    caused = together["low"] > trace["noise_floor"] and (gain is None or gain > REMEMBERED_NATS)
+    pushed = {"line": rows[0]["line"], **together, "noise_floor": trace["noise_floor"]}
     return replace(verdict, verdict=REMEMBERED if caused else STATED, pushed=pushed)
 
 
