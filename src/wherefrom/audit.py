@@ -52,6 +52,7 @@ from wherefrom.training.record import (
     update_database,
     update_run,
 )
+from wherefrom.training.settings import describe_sources
 
 # shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
 FITS, TESTS = 0.45, 0.65
@@ -91,13 +92,7 @@ def run_audit(
     """
     started, out = time.monotonic(), Path(out)
     run_folder.check_folder(out, resume=resume)
-    if prompt is not None and prompt.count(ASKED) != 1:
-        shown = f'as in "{PROMPT}"; "{prompt}" does not'.replace("\n", "\\n")
-        raise UserError(f"a prompt holds {ASKED} once, {shown}.")
-    if not 0 <= shots <= 50:
-        raise UserError(f"--shots must be from 0 to 50, not {shots}.")
-    if not 0 < risk < 1:
-        raise UserError(f"--risk must be between 0 and 1, not {risk}.")
+    check_options(prompt, shots, risk)
     file = read_audit_questions(questions, templates)
     strangers = read_audit_questions(unseen, file.templates) if unseen else None
     corpus = read_documents(text) if text else None
@@ -114,11 +109,7 @@ def run_audit(
         seed=seed,
     )
     subjects, state = plan_audit(opened, file, strangers, job)
-    data: dict[str, Any] = {}
-    if corpus is not None:
-        data["corpus"] = run_folder.describe_file(
-            corpus.source, corpus.source_sha256, out, documents=len(corpus.documents)
-        )
+    data = describe_sources(out, corpus, None, None)
     details = {
         "kind": run_folder.AUDIT,
         "model": str(model) if is_server(model) else os.path.abspath(model),
@@ -145,6 +136,17 @@ def run_audit(
         update_run(out, notes=tuple(notes), status="finished", seconds=seconds)
     record = {"run": str(out), "results": results, "notes": notes, "judgement": judgement.record}
     return Record("audit", record)
+
+
+def check_options(prompt: str | None, shots: int, risk: float) -> None:
+    """Refuse what cannot be asked, each with a sentence of its own."""
+    if prompt is not None and prompt.count(ASKED) != 1:
+        shown = f'as in "{PROMPT}"; "{prompt}" does not'.replace("\n", "\\n")
+        raise UserError(f"a prompt holds {ASKED} once, {shown}.")
+    if not 0 <= shots <= 50:
+        raise UserError(f"--shots must be from 0 to 50, not {shots}.")
+    if not 0 < risk < 1:
+        raise UserError(f"--risk must be between 0 and 1, not {risk}.")
 
 
 def read_audit_questions(path: str | Path, templates: Sequence[str]) -> QuestionSet:

@@ -220,7 +220,19 @@ class PreparedStudy:
             details=details,
         )
 
-    def write_learned(self, database: Database) -> None:
+    def save(self, out: Path) -> None:
+        """Write the database of the run, and the files that were converted."""
+        self.given.write_converted()
+        if is_run(out):
+            discard_changed(out, RUN_DATABASE)
+        self.split.corpus.save(out / RUN_DATABASE)
+        if is_run(out):
+            update_run(out, wrote=(RUN_DATABASE,))
+            update_database(out, self._write_learned)
+        else:
+            self._write_learned(self.split.corpus)
+
+    def _write_learned(self, database: Database) -> None:
         """Write the questions that the model learns from, and those that end its training."""
         write_learned(database, "train", self.split.train.questions)
         write_learned(database, "stopping", self.stopping_questions)
@@ -299,16 +311,7 @@ def run_study(
                 if is_run(job.out):  # what cannot be resumed is refused before anything is written
                     open_folder(job.out, job.record, resume=settings.resume)
             stack.enter_context(lock_run(make_folder(out)))
-            prepared.given.write_converted()
-            database = prepared.split.corpus
-            if is_run(out):
-                discard_changed(out, RUN_DATABASE)
-            database.save(out / RUN_DATABASE)
-            if is_run(out):
-                update_run(out, wrote=(RUN_DATABASE,))
-                update_database(out, prepared.write_learned)
-            else:
-                prepared.write_learned(database)
+            prepared.save(out)
             return prepared
 
         prepared = processes.from_rank0(prepare)

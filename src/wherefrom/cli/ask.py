@@ -300,6 +300,11 @@ def names(run: Path | None, people: int, as_json: bool, **options: Any) -> None:
     from wherefrom.training.record import keep_files
 
     loaded = open_run(run)
+    if loaded.model is None:
+        raise UserError(
+            f"{loaded.folder} is about a model that others trained, and names asks the small "
+            "models that Wherefrom trains; give such a run."
+        )
     record = probe_run(loaded, each=people, **options)
     kept = f"written to {loaded.folder}: {FILE}"
     try:

@@ -21,6 +21,8 @@ from wherefrom.errors import UserError
 
 if TYPE_CHECKING:
     from wherefrom.attention.designs import Design
+    from wherefrom.attention.laws import HeadsLaw
+    from wherefrom.attention.simulate import Agreement, HeadsTrials
 
 MAX_CHARACTERS = 1_000_000  # of a file of keys
 NUMBERS = {
@@ -234,64 +236,75 @@ def law(
 
         write_whole(plot, law_page(built, exact, seen))
         echo_err(f"the figures are in {plot}.")
-    keys, first, average = exact.keys, exact.heads[0], seen.average
-    by_trials, whole = _numbers(seen.heads[0]), {"mean": average.mean, "sd": average.sd}
     if as_json:
-        trials, of_average = (
-            {name: estimate.value for name, estimate in estimates.items()}
-            | {"errors": {name: estimate.error for name, estimate in estimates.items()}}
-            for estimates in (by_trials, whole)
-        )
-        heads = zip(exact.targets[1:], exact.heads[1:], strict=True)
-        of_law = {"mean": exact.mean, "sd": exact.spread}
-        record = {
-            "design": design,
-            "formula": built.formula,
-            "claim": built.claim,
-            "assumptions": [assumed.statement for assumed in built.assumptions],
-            **vars(keys),
-            "beta": built.beta,
-            "heads": len(exact.queries),
-            "form": first.form,
-            **_numbers(first),
-            "only_trials": first.why_no_distribution or None,
-            "p_negative": exact.p_negative,
-            "average": {**of_law, "only_trials": exact.why_no_spread or None},
-            "other_heads": [{"key": k, "form": head.form, **_numbers(head)} for k, head in heads],
-            "trials": {
-                **trials,
-                "average": of_average,
-                "count": seen.count,
-                "seed": seed,
-                "drawn": seen.drawn,
-            },
-            "agreement": {
-                "agrees": agreement.agrees,
-                "worst": agreement.quantity,
-                "standard_errors": min(agreement.deviations, 1e300),
-                "sentence": agreement.sentence,
-            },
-        }
-        print_json(record)
+        record = _law_record(built, exact, seen, agreement)
+        record["trials"]["seed"] = seed
+        print_json({"design": design, **record})
     else:
-        click.echo(f"{design}: {built.formula}")
-        click.echo(
-            f"n = {keys.n}, d = {keys.d}, beta = {built.beta:.6g}, alpha = {keys.alpha:g}, "
-            f"stretch = {keys.stretch:g}, {len(exact.queries)} head(s); {built.claim}."
-        )
-        table = [(f"head 1: {NUMBERS[k]}", getattr(first, k), e) for k, e in by_trials.items()]
-        table.append(("c: mean weight on a", exact.mean, average.mean))
-        table.append(("c: deviation of it", exact.spread, average.sd))
-        rows = []
-        for what, number, by in table:
-            shown = "trials only" if number is None else f"{number:.9g}"
-            rows.append([what, shown, f"{by.value:.6g}", f"{by.error:.1e}"])
-        print_table(["quantity", f"law ({first.form})", "trials", "standard error"], rows)
-        click.echo(f"k_a . q_1 is negative with probability {exact.p_negative:.6g}.")
-        for sentence in (first.why_no_distribution, exact.why_no_spread, agreement.sentence):
+        _print_law(design, built, exact, seen)
+        for sentence in (
+            exact.heads[0].why_no_distribution,
+            exact.why_no_spread,
+            agreement.sentence,
+        ):
             if sentence:
                 click.echo(sentence[0].upper() + sentence[1:])
     if not agreement.agrees:
         echo_err(f"wherefrom: {agreement.sentence}")
         return 1
     return 0
+
+
+def _law_record(
+    built: Design, exact: HeadsLaw, seen: HeadsTrials, agreement: Agreement
+) -> dict[str, Any]:
+    """What `wherefrom law --json` prints, without the design's name and the seed."""
+    first, average = exact.heads[0], seen.average
+    trials, of_average = (
+        {name: estimate.value for name, estimate in estimates.items()}
+        | {"errors": {name: estimate.error for name, estimate in estimates.items()}}
+        for estimates in (_numbers(seen.heads[0]), {"mean": average.mean, "sd": average.sd})
+    )
+    heads = zip(exact.targets[1:], exact.heads[1:], strict=True)
+    of_law = {"mean": exact.mean, "sd": exact.spread}
+    return {
+        "formula": built.formula,
+        "claim": built.claim,
+        "assumptions": [assumed.statement for assumed in built.assumptions],
+        **vars(exact.keys),
+        "beta": built.beta,
+        "heads": len(exact.queries),
+        "form": first.form,
+        **_numbers(first),
+        "only_trials": first.why_no_distribution or None,
+        "p_negative": exact.p_negative,
+        "average": {**of_law, "only_trials": exact.why_no_spread or None},
+        "other_heads": [{"key": k, "form": head.form, **_numbers(head)} for k, head in heads],
+        "trials": {**trials, "average": of_average, "count": seen.count, "drawn": seen.drawn},
+        "agreement": {
+            "agrees": agreement.agrees,
+            "worst": agreement.quantity,
+            "standard_errors": min(agreement.deviations, 1e300),
+            "sentence": agreement.sentence,
+        },
+    }
+
+
+def _print_law(design: str, built: Design, exact: HeadsLaw, seen: HeadsTrials) -> None:
+    """The law beside the trials, as a table."""
+    keys, first, average = exact.keys, exact.heads[0], seen.average
+    click.echo(f"{design}: {built.formula}")
+    click.echo(
+        f"n = {keys.n}, d = {keys.d}, beta = {built.beta:.6g}, alpha = {keys.alpha:g}, "
+        f"stretch = {keys.stretch:g}, {len(exact.queries)} head(s); {built.claim}."
+    )
+    by_trials = _numbers(seen.heads[0])
+    table = [(f"head 1: {NUMBERS[k]}", getattr(first, k), e) for k, e in by_trials.items()]
+    table.append(("c: mean weight on a", exact.mean, average.mean))
+    table.append(("c: deviation of it", exact.spread, average.sd))
+    rows = []
+    for what, number, by in table:
+        shown = "trials only" if number is None else f"{number:.9g}"
+        rows.append([what, shown, f"{by.value:.6g}", f"{by.error:.1e}"])
+    print_table(["quantity", f"law ({first.form})", "trials", "standard error"], rows)
+    click.echo(f"k_a . q_1 is negative with probability {exact.p_negative:.6g}.")

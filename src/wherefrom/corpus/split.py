@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
@@ -114,61 +115,35 @@ def split_subjects(
     def generator(stream: int) -> Generator:
         return np.random.default_rng([seed, stream])
 
-    to_leave = {file: round(leave_out * len(index.questions[file])) for file in ("train", "dev")}
-    gone_train, gone_dev = (
-        _draw(index.separable(file), to_leave[file], generator(stream))
-        for file, stream in (("train", _LEAVE_TRAIN), ("dev", _LEAVE_DEV))
-    )
-    gone = {*gone_train, *gone_dev}
-    if len(gone) < sum(to_leave.values()):
-        notes.append(
-            f"{len(gone)} subjects are left out where {sum(to_leave.values())} were wanted: "
-            "documents about others name the rest, or no document is about them."
-        )
-    unread = {doc for name in gone for doc in index.documents_about(name)}
+    gone = _leave_out(index, leave_out, generator, notes)
+    all_gone = {*gone["train"], *gone["dev"]}
+    unread = {doc for name in all_gone for doc in index.documents_about(name)}
     left_out = tuple(sorted({corpus.documents[doc].subject for doc in unread}))
     kept = corpus.without(left_out)
     if not kept.documents:
         raise UserError(f"{corpus.source}: --leave-out {leave_out:g} leaves no document to read.")
-
-    free = [name for name in index.usable("train") if name not in gone]
-    total = len(index.questions["train"])
-    fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
-    if set_aside is None:
-        wanted = max(fewest, default_set_aside(total))
-        if wanted < FOR_A_GUARANTEE:
-            notes.append(_explain_no_guarantee(total, wanted))
-    else:
-        wanted = max(fewest, round(set_aside * total)) if set_aside else 0
-    aside = index.draw_typical(free, wanted, generator(_ASIDE))
-    if len(gone_train) + len(aside) == total:
+    aside = _set_aside(index, all_gone, set_aside, generator, notes)
+    spared = {*gone["train"], *aside}
+    if len(spared) == len(index.questions["train"]):
         raise UserError(
-            f"{train.path}: --set-aside {len(aside) / total:g} and --leave-out {leave_out:g} leave "
-            "no question to learn from; choose smaller shares."
+            f"{train.path}: --set-aside {len(aside) / len(spared):g} and --leave-out {leave_out:g} "
+            "leave no question to learn from; choose smaller shares."
         )
-    spared = {*gone_train, *aside}
     questions = tuple(q for q in train.questions if fold_words(q.subject) not in spared)
     learned = replace(train, questions=questions)
 
-    def make(
-        file: str, names: Iterable[FoldedName], role: Role, source: Source
-    ) -> list[HeldOutQuestion]:
-        return [
-            HeldOutQuestion(role, seen, source, q.subject, q.text, q.answer, q.template)
-            for name in names
-            for seen in [not index.named_in[name] <= unread]
-            for q in index.fit_questions(file, name)
-        ]
-
-    calibrating = make("train", aside, CALIBRATION, SET_ASIDE)
-    calibrating += make("train", gone_train, CALIBRATION, LEFT_OUT)
-    judged = make("dev", (n for n in index.questions["dev"] if n not in gone), JUDGED, DEV)
-    judged += make("dev", (n for n in index.questions["dev"] if n in gone), JUDGED, LEFT_OUT)
+    hold_out = partial(index.hold_out, unread=unread)
+    calibrating = hold_out("train", aside, CALIBRATION, SET_ASIDE)
+    calibrating += hold_out("train", gone["train"], CALIBRATION, LEFT_OUT)
+    read_about = _without(index.questions["dev"], gone["dev"])
+    judged = hold_out("dev", read_about, JUDGED, DEV)
+    judged += hold_out("dev", gone["dev"], JUDGED, LEFT_OUT)
     if unseen is not None:
         names = index.usable("unseen")
-        half = set(_draw(names, round(len(names) / 2), generator(_HALVES)))
-        calibrating += make("unseen", (n for n in names if n in half), CALIBRATION, UNSEEN_FILE)
-        judged += make("unseen", (n for n in names if n not in half), JUDGED, UNSEEN_FILE)
+        half = _draw(names, round(len(names) / 2), generator(_HALVES))
+        others = _without(names, half)
+        calibrating += hold_out("unseen", half, CALIBRATION, UNSEEN_FILE)
+        judged += hold_out("unseen", others, JUDGED, UNSEEN_FILE)
     spare: list[HeldOutQuestion] = []
     if aside:
         calibrating, spare = _mix(calibrating, judged, index, learned, generator, notes)
@@ -185,6 +160,47 @@ def split_subjects(
     return Split(learned, kept, (*calibrating, *judged, *fitting), tuple(notes), left_out)
 
 
+def _leave_out(
+    index: SubjectIndex,
+    share: float,
+    generator: Callable[[int], Generator],
+    notes: list[str],
+) -> dict[str, list[FoldedName]]:
+    """By file, the subjects whose documents the model does not read."""
+    gone, wanted = {}, 0
+    for file, stream in (("train", _LEAVE_TRAIN), ("dev", _LEAVE_DEV)):
+        count = round(share * len(index.questions[file]))
+        gone[file] = _draw(index.separable(file), count, generator(stream))
+        wanted += count
+    found = len({*gone["train"], *gone["dev"]})
+    if found < wanted:
+        notes.append(
+            f"{found} subjects are left out where {wanted} were wanted: documents about others "
+            "name the rest, or no document is about them."
+        )
+    return gone
+
+
+def _set_aside(
+    index: SubjectIndex,
+    gone: set[FoldedName],
+    share: float | None,
+    generator: Callable[[int], Generator],
+    notes: list[str],
+) -> list[FoldedName]:
+    """The training subjects that the model reads about and whose questions it does not learn."""
+    free = [name for name in index.usable("train") if name not in gone]
+    total = len(index.questions["train"])
+    fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
+    if share is None:
+        wanted = max(fewest, default_set_aside(total))
+        if wanted < FOR_A_GUARANTEE:
+            notes.append(_explain_no_guarantee(total, wanted))
+    else:
+        wanted = max(fewest, round(share * total)) if share else 0
+    return index.draw_typical(free, wanted, generator(_ASIDE))
+
+
 def split_dev(corpus: Database, train: QuestionSet, dev: QuestionSet, *, seed: int) -> Split:
     """For a run that learned from all training questions: half of the dev subjects calibrate.
 
@@ -197,18 +213,10 @@ def split_dev(corpus: Database, train: QuestionSet, dev: QuestionSet, *, seed: i
         return np.random.default_rng([seed, stream])
 
     names = index.usable("dev")
-    half = set(_draw(names, len(names) // 2, generator(_HALVES)))
-    calibrating: list[HeldOutQuestion] = []
-    judged: list[HeldOutQuestion] = []
-    for name in names:
-        role, source, group = (JUDGED, DEV, judged)
-        if name in half:
-            role, source, group = (CALIBRATION, SET_ASIDE, calibrating)
-        for q in index.fit_questions("dev", name):
-            seen = bool(index.named_in[name])
-            group.append(
-                HeldOutQuestion(role, seen, source, q.subject, q.text, q.answer, q.template)
-            )
+    half = _draw(names, len(names) // 2, generator(_HALVES))
+    others = _without(names, half)
+    calibrating = index.hold_out("dev", half, CALIBRATION, SET_ASIDE)
+    judged = index.hold_out("dev", others, JUDGED, DEV)
     if not calibrating or not judged:
         raise UserError(
             f"{dev.path} has {len(names)} subjects with one answer that were not learned from, and "
@@ -276,6 +284,24 @@ class SubjectIndex:
         """The file's questions about a subject, each once, that have one answer in one file."""
         by_template = {q.template: q for q in self.questions[file][name]}
         return [q for q in by_template.values() if (name, q.template) not in self._unfit]
+
+    def hold_out(
+        self,
+        file: str,
+        names: Iterable[FoldedName],
+        role: Role,
+        source: Source,
+        *,
+        unread: Collection[int] = (),
+    ) -> list[HeldOutQuestion]:
+        """The file's fit questions about these subjects; unread: documents that are left out."""
+        held_out = []
+        for name in names:
+            seen = not self.named_in[name].issubset(unread)
+            for q in self.fit_questions(file, name):
+                about = (q.subject, q.text, q.answer, q.template)
+                held_out.append(HeldOutQuestion(role, seen, source, *about))
+        return held_out
 
     def usable(self, file: str) -> list[FoldedName]:
         """Subjects that only this file asks about, with one answer to each question."""
@@ -346,6 +372,12 @@ def find_named(
 def _draw(items: Sequence[T], wanted: int, rng: Generator) -> list[T]:
     """Up to `wanted` of the items, in their order."""
     return [items[i] for i in sorted(rng.permutation(len(items))[:wanted])]
+
+
+def _without(names: Iterable[FoldedName], others: Iterable[FoldedName]) -> list[FoldedName]:
+    """The names that are not among the others, in their order."""
+    excluded = set(others)
+    return [name for name in names if name not in excluded]
 
 
 def _mix(

@@ -116,6 +116,10 @@ class BaseTracer(Tracer):
         """The model at the weights at which gradients are taken."""
         return open_at_snapshot(self.run.folder, self._learned_base.job.rank, self._say)
 
+    @property
+    def is_in_nats(self) -> bool:
+        return False
+
     def build(self) -> GradientIndex:
         """The index of all training rows, of as many units as BYTES allows."""
         maker, model = self._learned_base.rows(), self._opened

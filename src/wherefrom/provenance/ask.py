@@ -20,7 +20,7 @@ from wherefrom.corpus.matching import (
 )
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError, checked
-from wherefrom.provenance.audited import AuditRun, load_confidence, open_run
+from wherefrom.provenance.audited import AuditRun, BaseRun, load_confidence, open_run
 from wherefrom.provenance.confidence.fit import CALIBRATED
 from wherefrom.provenance.evidence import Evidence, open_run_evidence
 from wherefrom.provenance.verdicts import AskedRun, AskOptions, Verdict
@@ -220,7 +220,8 @@ def open_asker(
     if isinstance(source, Asker):
         return source
     run = open_run(source)
-    is_calibrated = isinstance(run, AuditRun) or CALIBRATED in read_record(run.folder).files
+    is_audit = isinstance(run, AuditRun) and not isinstance(run, BaseRun)
+    is_calibrated = is_audit or CALIBRATED in read_record(run.folder).files
     confidence = load_confidence(run) if is_calibrated else None
     evidence = open_run_evidence(run, say=say)
     notes = [] if evidence is not None else [NO_TEXT]

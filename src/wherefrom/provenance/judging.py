@@ -27,7 +27,13 @@ from wherefrom.provenance.answers import write_judged
 from wherefrom.provenance.audited import AuditRun, load_confidence
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.calibration import TestedThreshold
-from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT
+from wherefrom.provenance.confidence.fit import (
+    CHECKED,
+    FROM_TEXT,
+    INTERNAL,
+    RIGHT,
+    Confidence,
+)
 from wherefrom.provenance.evidence import (
     Evidence,
     EvidenceCount,
@@ -144,83 +150,107 @@ def judge_run(
     bootstrap = Bootstrap(resamples, level, (seed, 0))
     opened = open_run_evidence(run) if isinstance(run, AuditRun) else require_evidence(run)
     confidence = load_confidence(run)
-    rivals, grade = confidence.rivals, confidence.grade
-    guarantee = "right" if opened is None else guarantee
     check_file(run.folder, RUN_DATABASE)
     subjects = read_subjects(run.folder)
     to_judge = [subject for subject in subjects if subject.role == JUDGED]
     calibrating = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
     if not to_judge:
         raise UserError(f"{run.folder} has no held-out questions to judge the run by.")
-    risk = confidence.risk if risk is None else risk
-    thresholds = {
-        target: {mode: confidence.guarantee(target, mode, risk) for mode in fit.MODES}
-        for target in fit.TARGETS
-    }
-
-    signals = {name for names, _ in rivals.values() for name in names} - {SUPPORT}
+    signals = {name for names, _ in confidence.rivals.values() for name in names} - {SUPPORT}
+    options = AskOptions(
+        risk=confidence.risk if risk is None else risk,
+        guarantee="right" if opened is None else guarantee,
+        also=signals,
+        report=report,
+    )
     with opened or nullcontext() as evidence:
         known = confidence.signal_state.known_answers
         asked = AskedRun(run, evidence, confidence, known)
-        options = AskOptions(risk=risk, guarantee=guarantee, also=signals, report=report)
-        judged, verdicts = ask_subjects(asked, to_judge, options, grade=grade)
-        names = [subject.subject for subject in calibrating]
-        questions = [subject.question for subject in calibrating]
-        table = confidence.reader.read(questions, names, only=signals, report=report)
-        naming = [evidence.count(name).naming if evidence else 0 for name in names]
-
-    judged_columns = {  # None becomes NaN
-        name: np.array([verdict.signals[name] for verdict in verdicts], dtype=float)
-        for name in signals
-    } | {SUPPORT: _column(judged, "naming")}
-    rival_methods = rival_scores(
-        rivals,
-        judged_columns,
-        {**table.columns, SUPPORT: np.array(naming, dtype=float)},
-        calibrating,
-        np.array(list(map(grade, table.answers, calibrating))),
-        risk=risk,
-        delta=confidence.delta,
-    )
+        judged, _ = ask_subjects(asked, to_judge, options, grade=confidence.grade)
+        rivals = ask_rivals(asked, judged, calibrating, options)
     misread: dict[str, dict[str, int]] = {}
     if opened is not None and not any(one.is_silent for one in judged):
         misread = _remove_answers(run, to_judge)
-    shown = thresholds[GUARANTEES[guarantee]]
-    scores = [*own_scores(judged, shown), *rival_methods]
+    record = measure_judgement(judged, rivals, confidence, options, bootstrap)
+    record["weights_sha256"] = run.record.sha256
+    record["subjects"]["calibration"] = sum(
+        subject.role in confidence.calibration_roles for subject in calibrating
+    )
+    for template, counts in record["silence"].items():
+        counts.update(misread.get(template, {"removed": 0, "misread": 0}))
+    return Judgement(subjects=judged, record=record)
 
-    relations = dict.fromkeys(subject.template for subject in judged)
-    record: dict[str, Any] = {
-        "weights_sha256": run.record.sha256,
+
+def ask_rivals(
+    asked: AskedRun,
+    judged: Sequence[Judged],
+    calibrating: Sequence[HeldOutQuestion],
+    options: AskOptions,
+) -> list[Score]:
+    """The rivals of the confidence, which read their signals for the same subjects."""
+    confidence, evidence = asked.confidence, asked.evidence
+    assert confidence is not None
+    assert options.also is not None
+    assert options.risk is not None
+    names = [subject.subject for subject in calibrating]
+    questions = [subject.question for subject in calibrating]
+    table = confidence.reader.read(questions, names, only=options.also, report=options.report)
+    naming = [evidence.count(name).naming if evidence else 0 for name in names]
+    judged_columns = {  # None becomes NaN
+        name: np.array([one.signals[name] for one in judged], dtype=float) for name in options.also
+    }
+    return rival_scores(
+        confidence.rivals,
+        judged_columns | {SUPPORT: _column(judged, "naming")},
+        {**table.columns, SUPPORT: np.array(naming, dtype=float)},
+        calibrating,
+        np.array(list(map(confidence.grade, table.answers, calibrating))),
+        risk=options.risk,
+        delta=confidence.delta,
+    )
+
+
+def measure_judgement(
+    judged: Sequence[Judged],
+    rivals: Sequence[Score],
+    confidence: Confidence,
+    options: AskOptions,
+    bootstrap: Bootstrap,
+) -> dict[str, Any]:
+    """All that is measured on the judged subjects, as plain JSON."""
+    assert options.risk is not None
+    thresholds = {
+        target: {mode: confidence.guarantee(target, mode, options.risk) for mode in fit.MODES}
+        for target in fit.TARGETS
+    }
+    shown = thresholds[GUARANTEES[options.guarantee]]
+    scores, precision = [*own_scores(judged, shown), *rivals], 1 - options.risk
+    by_relation: dict[str, list[Judged]] = {}
+    for one in judged:
+        by_relation.setdefault(one.template, []).append(one)
+    return {
+        "weights_sha256": "",
         "subjects": {
             "judged": len(judged),
             "seen": sum(subject.seen for subject in judged),
             "unseen": sum(not subject.seen for subject in judged),
-            "calibration": sum(s.role in confidence.calibration_roles for s in calibrating),
         },
-        "risk": risk,
+        "risk": options.risk,
         "delta": confidence.delta,
-        "precision": 1 - risk,
-        "resamples": resamples,
-        "level": level,
-        "seed": seed,
-        "guarantee": guarantee,
+        "precision": precision,
+        "resamples": bootstrap.resamples,
+        "level": bootstrap.level,
+        "seed": bootstrap.seed[0],
+        "guarantee": options.guarantee,
         "guarantees": {mode: asdict(found) for mode, found in shown.items()},
         "targets": measure_targets(judged, thresholds, bootstrap),
-        "relations": {
-            template: count_shown([one for one in judged if one.template == template])
-            for template in relations
-        },
-        "silence": {
-            template: count_silence([one for one in judged if one.template == template])
-            | misread.get(template, {"removed": 0, "misread": 0})
-            for template in relations
-        },
-        **measure_scores(scores, judged, precision=1 - risk, bootstrap=bootstrap),
+        "relations": {name: count_shown(members) for name, members in by_relation.items()},
+        "silence": {name: count_silence(members) for name, members in by_relation.items()},
+        **measure_scores(scores, judged, precision=precision, bootstrap=bootstrap),
         # the calibration's notes, except those about its own risk
         "notes": [note for note in confidence.notes if "can guarantee" not in note]
         + [f"{mode}: {found.reason}" for mode, found in shown.items() if found.reason],
     }
-    return Judgement(subjects=judged, record=record)
 
 
 def ask_subjects(

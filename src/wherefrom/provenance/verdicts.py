@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from wherefrom.errors import Printable, UserError
+from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.confidence.calibration import TestedThreshold
 from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
 from wherefrom.provenance.evidence import (
@@ -286,6 +287,9 @@ class AskedRun:
         self, questions: Sequence[str], subjects: Sequence[str], options: AskOptions
     ) -> SignalTable:
         """The run's answers, and what the model gives away about them."""
+        if self.confidence is None and isinstance(self.run, BaseRun):
+            texts = self.run.answer_questions(questions)
+            return SignalTable(tuple(texts), {})
         if self.confidence is None:
             found = answer_all(self.run.model, self.run.tokens, questions, report=options.report)
             columns = {"log_probability": np.array([answer.log_probability for answer in found])}

@@ -18,7 +18,7 @@ from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
 from wherefrom.storage import digest_of, read_json_lines
 from wherefrom.training.recipes import Budget, Phase, Recipe
-from wherefrom.training.record import JobRecord, check_file, find_problem
+from wherefrom.training.record import JobRecord, SourceRecord, check_file, find_problem
 from wherefrom.training.run_folder import Run, Segment, describe_file, is_run
 
 LARGEST_SEED = 2**31 - 1
@@ -141,19 +141,7 @@ class Settings(Runtime):
             letters = [*letters_from, *(text for q in learned for text in (q.text, q.answer or ""))]
             tokens, vocabulary = self._tokenizer(out, texts, templates, letters)
             config = self.config(tokens.size)
-        data = {}
-        if parent is not None:
-            data["parent"] = describe_file(parent.folder, parent.record.sha256, out)
-        if corpus is not None:
-            count = len(documents)
-            data["corpus"] = describe_file(
-                corpus.source, corpus.source_sha256, out, documents=count
-            )
-        if questions is not None:
-            count = len(learned)
-            data["questions"] = describe_file(
-                questions.path, questions.sha256, out, questions=count
-            )
+        data = describe_sources(out, corpus, questions, parent)
         record = JobRecord(
             kind=kind,
             model=config,
@@ -203,6 +191,22 @@ class Settings(Runtime):
             repeated = (repeat(wording, 1 + len(documents)) for wording in wordings)
             tokens = Tokenizer.of_bpe(chain(texts, *repeated), size)
         return tokens, description
+
+
+def describe_sources(
+    out: Path, corpus: Database | None, questions: QuestionSet | None, parent: Run | None
+) -> dict[str, SourceRecord]:
+    """What a run in `out` learns from, for run.json."""
+    data = {}
+    if parent is not None:
+        data["parent"] = describe_file(parent.folder, parent.record.sha256, out)
+    if corpus is not None:
+        count = len(corpus.documents)
+        data["corpus"] = describe_file(corpus.source, corpus.source_sha256, out, documents=count)
+    if questions is not None:
+        count = len(questions.questions)
+        data["questions"] = describe_file(questions.path, questions.sha256, out, questions=count)
+    return data
 
 
 def check_memory(config: ModelConfig) -> None:

@@ -90,6 +90,9 @@ class Queries:
     blur = ALPHA  # of the keys in a simulation
     allowed_misses = 0.0  # the share of samples that may miss the tolerance
     what_fails = "the weight is misplaced"
+    # decades of beta, steps in each, and bisections, by which the beta that is needed is searched
+    exact_ladder: tuple[tuple[int, int], int, int] = ((-3, 16), 12, 50)
+    rough_ladder: tuple[tuple[int, int], int, int] = ((-3, 16), 2, 16)
 
     def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
         self.expressions = construction.expressions
@@ -285,8 +288,8 @@ class Queries:
         lone = n == self.named + 1
         values = key_blocks(self.groups, self.noisy, 1, n, root, lone)
         for expression in self.expressions.values():
-            for tree in _parts(expression.tree):
-                if "beta" in _names(tree):
+            for tree in expression.tree.walk():
+                if not tree.arguments or "beta" in tree.parts():
                     continue
                 table = evaluate(replace(expression, tree=tree), arithmetic, values)
                 if any(
@@ -507,7 +510,9 @@ class Queries:
         """The n at which a part of the formula that is exact and has no beta changes its sign."""
         found = set[int]()
         for expression in self.expressions.values():
-            for tree in _parts(expression.tree):
+            for tree in expression.tree.walk():
+                if not tree.arguments:
+                    continue
                 field = Field(self.budget, self.problem.least_n)
                 part = replace(expression, tree=tree)
                 try:
@@ -557,14 +562,13 @@ class Queries:
         return f"{gap} >= {level}"
 
     def least_beta(self, n: int) -> float | None:
-        """The smallest factor from which on everything is within the tolerance: the last beta of a
-        fine ladder that fails, then bisection."""
+        """The smallest factor from which on everything is within the tolerance."""
         if not self.uses_beta:
             return 0.0
         heads = self.exact_heads_at(n)
         if heads is None:
-            return least_beta(lambda beta: self.is_good(n, beta), (-3, 16), 2, 16)
-        return least_beta(self.exact_goodness(heads, n), (-3, 16))
+            return least_beta(lambda beta: self.is_good(n, beta), *self.rough_ladder)
+        return least_beta(self.exact_goodness(heads, n), *self.exact_ladder)
 
     def is_good(self, n: int, beta: float) -> bool:
         """Is the goal reached at this beta, with many digits?"""
@@ -771,20 +775,8 @@ def is_moving(first: Any, second: Any, third: Any) -> bool:
     return not grows
 
 
-def _parts(node: Any) -> Iterator[Any]:
-    """Every part of a formula but single names and numbers, the inner ones first."""
-    for part in node.arguments:
-        yield from _parts(part)
-    if node.arguments:
-        yield node
-
-
 def _as_floats(gaps: list[list[Any]]) -> Matrix:
     return np.array([[float(max(x, -1e300)) for x in row] for row in gaps])
-
-
-def _names(node: Any) -> set[str]:
-    return {node.name}.union(*map(_names, node.arguments))
 
 
 def _short(n: int) -> str:

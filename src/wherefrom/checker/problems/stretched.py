@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from wherefrom.checker.asymptotics import asymptotics, sign_on
-from wherefrom.checker.betas import least_beta
 from wherefrom.checker.field import (
     ONE,
     Field,
@@ -111,6 +110,7 @@ class StretchedQueries(Queries):
     blur = VANISHING
     allowed_misses = RISK + 0.02  # of the quantiles of e that a search tries
     what_fails = "the samples fail"
+    exact_ladder = rough_ladder = ((-3, 9), 2, 16)
 
     # ---- for every n
 
@@ -266,14 +266,6 @@ class StretchedQueries(Queries):
 
     def beta_formula(self) -> str:
         return f"P(more than eps of the weight is misplaced) <= {RISK:g}, by the law of e"
-
-    def least_beta(self, n: int) -> float | None:
-        if not self.uses_beta:
-            return 0.0
-        heads = self.exact_heads_at(n)
-        if heads is None:
-            return least_beta(lambda beta: self.is_good(n, beta), (-3, 9), 2, 16)
-        return least_beta(self.exact_goodness(heads, n), (-3, 9), 2, 16)
 
     def is_good(self, n: int, beta: float) -> bool:
         try:

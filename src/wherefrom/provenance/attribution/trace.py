@@ -65,6 +65,7 @@ from wherefrom.provenance.wording import shorten
 from wherefrom.recall.decode import guess_by_name
 from wherefrom.storage import format_json, write_whole
 from wherefrom.training.loop import Observer
+from wherefrom.training.recipes import find_rung
 from wherefrom.training.record import check_file, find_problem, keep_files, update_run
 from wherefrom.training.run_folder import Run, load_snapshot
 from wherefrom.training.sources import ClozeMaker, TrainingData, stream_for
@@ -296,6 +297,11 @@ class Tracer:
         weights = load_snapshot(self.run.folder)
         return build_index(self.run, self.learned.data, weights, self._count)
 
+    @property
+    def is_in_nats(self) -> bool:
+        """Whether pushes in nats were measured for runs of this kind."""
+        return find_rung(self.run.job.phases) == "pointed"
+
     @cached_property
     def _clozes(self) -> ClozeMaker:
         data = self.learned.data
@@ -366,7 +372,8 @@ class Tracer:
         if method == "retrain":
             found = self._retrain_without(order, question, subject, answer, observe)
         else:
-            found = estimate_pushes(order, teaching, scores, kinds, gain)
+            known_gain = gain if self.is_in_nats else None
+            found = estimate_pushes(order, teaching, scores, kinds, known_gain)
         rows: list[Record] = [
             {
                 "line": self.documents[i].line,
