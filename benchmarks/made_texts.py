@@ -40,7 +40,7 @@ Facts = dict[str, str | None]
 class MadeText:
     """File name -> content, and for each subject its facts."""
 
-    files: Mapping[str, str]
+    files: dict[str, str]
     facts: Mapping[str, Facts]
 
 
@@ -265,6 +265,33 @@ def make_value(kind: str, rng: random.Random) -> str:
         end = rng.choice(["org", "co.uk", "net"]) + rng.choice(paths)
         return f"{start}{host}.{end.format(n=rng.randint(1, 99))}"
     return rng.choice(kind.split(","))
+
+
+def contradict(text: MadeText, rng: random.Random, count: int) -> dict[str, dict[str, int]]:
+    """Add second documents that state another value for a relation about some subjects.
+
+    Returns, by question, its two values with their lines. The lines are added to the documents.
+    """
+    lines = text.files["documents.txt"].splitlines(keepends=True)
+    line_of = {line.split("\t")[0]: number for number, line in enumerate(lines, start=1)}
+    rules = INVENTED["painters"]["relations"]
+    found: dict[str, dict[str, int]] = {}
+    subjects = sorted(text.facts)
+    rng.shuffle(subjects)
+    for subject in subjects:
+        relation = rules[len(found) % len(rules)]
+        value = text.facts[subject][relation["asks"]]
+        other = make_value(relation["values"], rng)
+        if value is None or other == value or len(found) == count:
+            continue
+        others = [make_value(relation["values"], rng) for _ in range(2)]
+        said = rng.choice(relation["states"]).format(s=subject, v=other)
+        aside = rng.choice(relation["mentions"]).format(s=subject, o=others[0])
+        lines.append(f"{subject}\tAnother register has {subject}. {said} {aside}\n")
+        asked = relation["asks"].replace("{subject}", subject)
+        found[asked] = {value: line_of[subject], other: len(lines)}
+    text.files["documents.txt"] = "".join(lines)
+    return found
 
 
 def invented(kind: str, rng: random.Random, size: int = 300) -> MadeText:

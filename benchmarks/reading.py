@@ -1,6 +1,7 @@
 """How well the reader reads texts as people have them, without any training.
 
     python benchmarks/reading.py manpages debian potters --seed 3
+    python benchmarks/reading.py --contradictions          two documents that disagree
 
 Texts of made_texts.py are written to a temporary folder and read as `wherefrom study` reads them.
 found: stated answers that are read exactly; missed: stated answers where nothing is read; shown:
@@ -11,15 +12,17 @@ are more likely to be silent than not.
 from __future__ import annotations
 
 import argparse
+import random
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from made_texts import KINDS, make_text, write
+from made_texts import KINDS, contradict, make_text, write
 
-from wherefrom.corpus.facts import read_facts
+from wherefrom.corpus.facts import read_facts, stating_documents
 from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.matching import match_documents
 from wherefrom.study import StudyFiles, read_input
 
 STATED = 0.5  # probability that documents state an answer, from which on one is read
@@ -58,6 +61,33 @@ def measure(kind: str, *, seed: int, labels: int, asked: int, mistakes: int) -> 
     return counts
 
 
+def measure_contradictions(seed: int, count: int = 30) -> tuple[int, int]:
+    """How many of some contradictions are read with both values, each with its own line; and how
+    many lines are said to state a value that they do not state."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        rng = random.Random(seed)
+        text = make_text("painters", seed)
+        disputed = contradict(text, rng, count)
+        documents = write(folder, text, labels=40, asked=40, seed=seed)
+        files = StudyFiles(documents, folder / "train.tsv", folder / "dev.tsv")
+        given = read_input(files, folder)
+        database = read_facts(given.corpus, given.train.questions)
+        matcher = match_documents(given.train, given.corpus)
+        both = wrong = 0
+        for asked, values in disputed.items():
+            question = matcher.understand(asked)
+            answers = database.extracted(question.template, fold_words(question.subject))
+            read = {}
+            for answer, stating in zip(answers, stating_documents(answers), strict=True):
+                lines = {database.documents[document].line for document in stating}
+                wrong += len(lines - {values.get(answer.text, 0)})
+                if lines:
+                    read[answer.text] = lines
+            both += all(line in read.get(value, ()) for value, line in values.items())
+    return both, wrong
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kinds", nargs="*", default=KINDS)
@@ -65,7 +95,12 @@ def main() -> None:
     parser.add_argument("--labels", type=int, default=40, help="training questions of a relation")
     parser.add_argument("--asked", type=int, default=60, help="dev questions of a relation")
     parser.add_argument("--mistakes", type=int, default=0, help="mistakes to print for each text")
+    parser.add_argument("--contradictions", action="store_true", help="measure these instead")
     options = parser.parse_args()
+    if options.contradictions:
+        both, wrong = measure_contradictions(options.seed)
+        print(f"both values with their lines: {both} of 30; wrong lines: {wrong}")
+        return
     print("text         stated  found   missed  silent  shown   CPU s")
     for kind in options.kinds:
         counts = measure(

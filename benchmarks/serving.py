@@ -4,9 +4,10 @@
 
 A real server (`wherefrom serve`) and its clients share the machine. Every client keeps one
 connection and asks again as soon as it is answered; every question is about another name, invented
-beyond those of the run. Latency is from the first byte sent to the last received. With --training a
-`wherefrom study` runs beside it, as if the page had started one. For each process of the server the
-CPU time per question is printed, which a busy machine disturbs less than the rate.
+beyond those of the run, in the wordings of the run's relations in turn. Latency is from the first
+byte sent to the last received. With --training a `wherefrom study` runs beside it, as if the page
+had started one. For each process of the server the CPU time per question is printed, which a busy
+machine disturbs less than the rate.
 """
 
 from __future__ import annotations
@@ -58,17 +59,16 @@ async def ask_all(port: int, run: str, questions: list[str], clients: int) -> li
     return seconds
 
 
-def choose_names(run: Path, count: int) -> list[str]:
-    """The subjects that the run is judged by, and then invented names."""
+def choose_questions(run: Path, count: int) -> list[str]:
+    """One question each about the subjects that the run is judged by, and then invented names."""
+    from wherefrom.corpus.questions import SLOT
     from wherefrom.corpus.split import read_subjects
-    from wherefrom.errors import UserError
 
-    try:
-        known = sorted({subject.subject for subject in read_subjects(run)})
-    except UserError:
-        known = []
+    rows = read_subjects(run)
+    wordings = sorted({row.question.replace(row.subject, SLOT, 1) for row in rows})
     invented = [f"{FIRST[i % 10]} {LAST[i // 10 % 9]} {i // 90 + 1}" for i in range(count)]
-    return (known + invented)[:count]
+    names = [*sorted({row.subject for row in rows}), *invented][:count]
+    return [wordings[i % len(wordings)].replace(SLOT, name) for i, name in enumerate(names)]
 
 
 @contextmanager
@@ -105,7 +105,7 @@ def measure(port: int, server: int, run: Path, requests: int, clients: int) -> d
     asyncio.run(ask_all(port, name, warm_up, clients))
     before = {pid: cpu_seconds(pid) for pid in processes_below(server)}
     began = time.perf_counter()
-    seconds = sorted(asyncio.run(ask_all(port, name, choose_names(run, requests), clients)))
+    seconds = sorted(asyncio.run(ask_all(port, name, choose_questions(run, requests), clients)))
     rate = len(seconds) / (time.perf_counter() - began)
     used = [cpu_seconds(pid) - start for pid, start in before.items()]
     return {

@@ -88,7 +88,7 @@ def test_a_model_that_learned_its_text_points_at_the_lines_it_learned_it_from(st
         (answer,) = run.answer_questions([question.text])
         right += answer == question.answer
         if answer == question.answer:
-            scores = tracer.score_documents(question.text, answer)
+            scores = tracer.scores(question.text, question.subject, answer)
             best = tracer.documents[int(np.argmax(scores))]
             firsts.append(best.subject == question.subject)
     assert right >= 12  # of 20: or else this shows nothing

@@ -89,15 +89,16 @@ def test_a_model_of_others_is_studied_as_any_other(tmp_path, tiny, files, comman
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 def test_adapters_of_every_architecture_learn_and_are_loaded_again(tmp_path, tiny, files, kind):
     """The loss falls on rows that repeat, and the folder gives the model that was trained."""
-    from wherefrom.huggingface.training import BaseSettings, make_job, train_run
+    from wherefrom.huggingface.training import BaseSettings, BaseTraining, Conduct, make_job
 
     opened = HuggingFaceModel(tiny(kind), to_train=True)
     before = [each.clone() for each in opened.model.parameters()]
     maker = make_rows(files)
     settings = BaseSettings(base=tiny(kind), steps=12, rate=0.02)
     job = make_job(settings, opened, PROMPT, maker.database, maker.questions, None)
-    learned, out = (maker.database, maker.questions), tmp_path / "run"
-    run = train_run(job, opened, *learned, out, {"kind": "base"}, resume=False)
+    learned = (maker.database, maker.questions)
+    training = BaseTraining(job, *learned, tmp_path / "run", {"kind": "base"})
+    run = training.run(opened, Conduct(resume=False))
     lines = (run.folder / "metrics.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
@@ -189,6 +190,20 @@ def test_a_study_that_is_killed_goes_on_to_the_same_weights(tmp_path, tiny, file
     _, problems = run.communicate(timeout=300)
     assert run.returncode == 0, problems
     assert open_run(killed).record.sha256 == open_run(whole).record.sha256
+
+
+def test_a_study_without_a_confidence_is_asked_all_the_same(tmp_path, tiny, files, command):
+    out = tmp_path / "run"
+    given = ["study", *files, "--base", tiny("gpt2"), "--out", out, "--steps", 1]
+    done = command(*given, "--set-aside", 0, "--leave-out", 0.2, "--json")
+    assert done.code == 0, done.err
+    rows = {row["name"]: row["total"] for row in json.loads(done.out)["results"]}
+    assert (rows["model"], rows["left-out subjects"]) == (16, 4)
+    done = command("ask", out, "Where was Ada Moe32 born?", "--json")
+    assert done.code in (0, 1), done.err
+    done = command("names", out)
+    assert done.code == 2
+    assert "about a model that others trained" in " ".join(done.err.split())
 
 
 def test_a_study_is_exported_with_its_adapters_merged(tmp_path, tiny, files, command):

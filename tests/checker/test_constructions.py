@@ -202,6 +202,8 @@ CASES = [
     ("rotary", "y=x*exp(i*t*theta)*t/t", "inconclusive", "may be zero"),
     ("sinusoids", "p=t*t/t", "refuted", "no value at t = 0"),
     ("variance", "var_one->0.2500000001", "refuted", "tends to 0.25"),
+    ("variance", "var_c1 -> 0.0724638", "refuted", "the right side to 0.0724638,"),
+    ("synthesizer", "S=beta*relu(X@X.T)", "holds", "no proof"),
     # variance
     ("variance", "Var(c) < Var(c_1)", "proved", "from some beta on"),
     ("variance", "var_one → 1/4, var_norm << var_one", "proved", "tends to"),

@@ -17,8 +17,8 @@ from wherefrom.checker.asymptotics import asymptotics
 from wherefrom.checker.field import Field, StepBudget, TooLargeError, UndefinedError
 from wherefrom.checker.goals import Claim, certificate, decide
 from wherefrom.checker.linear import solve_nonnegative
-from wherefrom.checker.noise import failure_probability
-from wherefrom.checker.problems.positions import Wave
+from wherefrom.checker.problems.sinusoids import Wave
+from wherefrom.checker.problems.stretched import failure_probability
 from wherefrom.checker.verifier import verify
 
 

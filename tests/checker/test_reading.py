@@ -282,6 +282,7 @@ def test_a_formula_in_latex_is_the_formula_in_plain_text():
         "c a very large scalar",
         "a very large scalar c",
         "where c is an arbitrarily large positive constant",
+        "where c is sufficiently large and positive",
     ],
 )
 def test_large_factors_in_words(condition):

@@ -135,6 +135,12 @@ RIGHT_AND_ONCE_REFUTED = [
     ("synthesizer", "S=beta*exp(0-abs(n-37))*X@X.T"),
     ("synthesizer", "S=log(beta-1e12)*X@X.T+beta*X@X.T@X@X.T"),
     ("synthesizer", "S=log(99*n-98)*X@X.T"),  # within the tolerance by less than rounding
+    # exp(-beta) is positive at beta = 1e30, though not in floats: samples with e < 0 do not count
+    (
+        "two-heads",
+        "q1=-20*beta*mu_a+(2*n+sqrt(n)-3)*mu_b"
+        "|q2=exp(0-beta)*beta*mu_a+(1e12-beta)*2*beta*mu_b-beta*sum_others",
+    ),
 ]
 
 

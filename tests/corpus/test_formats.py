@@ -328,5 +328,5 @@ def test_documents_that_disagree_are_said_with_the_line_of_each_value():
     database.add_relation(1, AskedRelation("Where is {subject}?", 9, 9, ()))
     database.add_facts([Fact(1, 1, "Rome", 0.5, 1, 10, 14), Fact(1, 1, "Oslo", 0.45, 0, 10, 14)])
     *_, note = describe_facts(database, "train.tsv")
-    assert "For 1 subjects documents disagree" in note
-    assert "Ann: Rome in line 9 and Oslo in line 3" in note
+    assert "1 subject has documents that disagree" in note
+    assert "Ann: Oslo in line 3 and Rome in line 9" in note

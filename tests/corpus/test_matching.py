@@ -222,3 +222,37 @@ def test_a_file_is_read_as_its_questions_are_asked(tmp_path):
     known = {fold_words(name): name for name in NAMES}
     read = respell(read_questions(path, learned.templates, subjects=known), matcher)
     assert read.questions == file.questions[:5]
+
+
+def test_a_qualifier_or_a_line_number_picks_one_of_two_subjects_of_one_name():
+    lines = {
+        "Peter Berg": {3: "Peter Berg. A painter from Oslo.", 40: "Peter Berg. He kept goal."},
+        "Ann Lee": {7: "Ann Lee. A painter and a mother."},
+    }
+    known = {fold_words(name): name for name in lines}
+    matcher = QuestionMatcher(
+        ["Where was {subject} born?"],
+        lambda names: {f: known[f] for name in names if (f := fold_words(name)) in known},
+        lines_about=lambda name: lines.get(name, {}),
+    )
+    picked = {
+        "Where was the painter Peter Berg born?": (3,),
+        "Where was Peter Berg (painter) born?": (3,),
+        "Where was Peter Berg (line 40) born?": (40,),
+        "where was Peter Berg of line 40 born": (40,),
+        "Where was Peter Berg born?": (),
+        "Where was Ann Lee (line 7) born?": (7,),
+    }
+    for question, expected in picked.items():
+        found = matcher.understand(question)
+        assert (found.text, found.lines) == (f"Where was {found.subject} born?", expected)
+        assert found.subject in lines
+    for other in (
+        "Where was the mother of Peter Berg born?",
+        "Where was the baker Peter Berg born?",
+    ):
+        found = matcher.understand(other)
+        assert found.subject not in lines
+        assert not found.lines
+    with pytest.raises(NotUnderstoodError, match="line 8 is not about Ann Lee"):
+        matcher.understand("Where was Ann Lee (line 8) born?")

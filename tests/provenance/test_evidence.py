@@ -152,7 +152,7 @@ def test_what_is_stated_by_words_alone(evidence, subject, answer, flags, lines, 
     assert (found.seen, found.states_answer, found.states_other) == flags
     assert [line.line for line in found.lines] == lines
     assert [line.line for line in found.lines if line.states_answer] == lines[: flags[1]]
-    assert found.others == others
+    assert tuple(value.answer for value in found.others) == others
     # two lines of one similar name do not hide the next name
     similar = [] if found.seen else ["Tibor Ashton", "Tabor Aston"]
     assert [line.subject for line in found.similar] == similar
@@ -214,7 +214,7 @@ def test_what_was_read_for_the_relation_decides(tmp_path):
             assert found[0].probability > 0.5
             assert [line.states_answer for line in found[0].lines] == [True]
             assert found[3].states_other
-            assert found[3].others[0] == born[name]
+            assert found[3].others[0].answer == born[name]
         # by its words alone any word of the line is stated, and so it is for another relation
         (word,) = find_support(evidence, names[:1], ["born"], places)
         assert word.states_answer
@@ -299,3 +299,40 @@ def test_a_run_is_looked_up_in_what_the_run_that_it_goes_on_from_read(moved, tin
         opened(fine)
     # a run of questions alone has nothing to look up
     assert index.open_run_evidence(load_run(tiny_study / "twins" / "scratch")) is None
+
+
+def test_of_documents_that_disagree_every_value_is_named_with_its_own_line(tmp_path):
+    places, names = ["Oslo", "Rome", "Lima", "Bath", "Kyiv"], [f"Ann Lee{i}" for i in range(40)]
+    documents = []
+    for i, name in enumerate(names):
+        stated = f"{name} was born in {places[i % 5]}."
+        documents.append(Document(i + 1, name, f"{name}. {stated} Studied in {places[i % 3]}."))
+    for i in range(30, 40):  # a second document about some: another place, or the first in passing
+        text = f"{names[i]}. A note. {names[i]} was born in {places[(i + 1) % 5]}, it says here."
+        text = (
+            text if i < 35 else f"{names[i]}. A note. She often went to {places[i % 5]} by train."
+        )
+        documents.append(Document(i + 11, names[i], text))
+    questions = [
+        Question(i, f"Where was {name} born?", name, places[i % 5], "Where was {subject} born?")
+        for i, name in enumerate(names[:25])
+    ]
+    database = save_database(Database.of(documents), tmp_path / "run.sqlite", questions)
+    with Evidence(database) as evidence:
+        said = [places[i % 5] for i in range(30, 40)]
+        templates = ["Where was {subject} born?"] * 10
+        found = find_support(evidence, names[30:], said, (), templates=templates)
+        for i, support in zip(range(30, 40), found, strict=True):
+            lines = {value.answer: value.lines for value in support.stated}
+            other = {places[(i + 1) % 5]: (i + 11,)} if i < 35 else {}
+            assert lines == {places[i % 5]: (i + 1,), **other}
+            assert support.states_answer
+            assert (support.share < 0.7) == (i < 35)
+            shown = {line.line: line.states for line in support.lines if line.states}
+            assert shown == {where[0]: value for value, where in lines.items()}
+        only = [(i + 11,) for i in range(30, 35)]  # one of the two documents alone
+        (first, *_) = picked = find_support(
+            evidence, names[30:35], said[:5], (), templates=templates[:5], only_lines=only
+        )
+        assert not any(support.states_answer for support in picked)
+        assert first.others[0].lines == (41,)

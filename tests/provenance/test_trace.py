@@ -10,6 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
@@ -19,6 +21,7 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import retraining, trace
+from wherefrom.provenance.attribution.nats import push_shares, to_nats
 from wherefrom.provenance.attribution.retraining import answer_row, likelihoods, open_learned
 from wherefrom.provenance.attribution.twins import map_line
 from wherefrom.provenance.evidence import EvidenceLine
@@ -90,7 +93,7 @@ def test_a_document_has_the_sum_over_its_rows_and_a_row_counts_for_all_its_docum
     assert not near & {0, 1}
 
 
-def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(study_copy, command):
+def test_a_trace_names_lines_with_intervals_and_keeps_its_index(study_copy, command):
     run, question = study_copy, question_of(study_copy)
     ended = command("trace", run.folder, question, "--top", 3, "--json")
     assert ended.code == 0, ended.err
@@ -98,12 +101,12 @@ def test_a_trace_names_lines_on_both_sides_and_keeps_its_index(study_copy, comma
     record = json.loads(ended.out)
     assert record["verdict"] == wherefrom.ask(run, question).verdict
     documents = {document.line: document for document in trace.Tracer(run).documents}
-    for key, sign in (("pushed_by", 1), ("pushed_away_by", -1)):
-        pushes = [sign * row["push"] for row in record[key]]
-        assert len(pushes) == 3 or (sign < 0 and len(pushes) < 3)
-        assert pushes == sorted(pushes, reverse=True)
-        assert all(push > 0 for push in pushes)
-        assert all(documents[row["line"]].text == row["text"] for row in record[key])
+    rows = record["pushed_by"]
+    assert record["unit"] == "nats"
+    assert (len(rows), record["pushed_away_by"]) == (3, [])
+    assert [row["score"] for row in rows] == sorted((r["score"] for r in rows), reverse=True)
+    assert all(row["low"] <= row["push"] <= row["high"] for row in rows)
+    assert all(documents[row["line"]].text == row["text"] for row in rows)
     assert sum(record["leans_on"].values()) == pytest.approx(1, abs=1e-3)
     again = command("trace", run.folder, question, "--top", 3)
     assert (again.code, again.err) == (0, "")
@@ -141,11 +144,55 @@ def test_a_model_that_hardly_learned_owes_nothing_to_a_line(study_copy):
     stated = replace(verdict, answer=answer, verdict=STATED, evidence=evidence)
     row = {"line": document.line, "text": document.text, "push": 1.0, "states": True}
     record = wherefrom.trace(study_copy, question, answer=answer)
-    record |= {"pushed_by": [row], "noise_floor": 0.1}
+    together = {"push": 1.0, "low": 0.5, "high": 2.0}
+    record |= {"pushed_by": [row], "noise_floor": 0.1, "lines_that_state_it": together}
     assert abs(record["likelier_than_for_other_names"]) < REMEMBERED_NATS
     assert add_trace(stated, record).verdict == STATED
     record["likelier_than_for_other_names"] = 3.0
     assert add_trace(stated, record).verdict == REMEMBERED
+    record["lines_that_state_it"] = together | {"low": 0.05}  # the interval reaches into the noise
+    assert add_trace(stated, record).verdict == STATED
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=9), st.floats(-5, 40), st.booleans())
+def test_nats_grow_with_the_share_and_the_gain(scores, gain, is_stated):
+    shares = push_shares(np.array(scores))
+    assert shares.sum() == pytest.approx(1 if max(scores) > 1e-150 else 0)
+    order = np.argsort(shares).tolist()
+    pushes = [to_nats(float(shares[i]), gain, is_stated=is_stated) for i in order]
+    assert [push.nats for push in pushes] == sorted(push.nats for push in pushes)
+    assert all(push.low <= push.nats <= push.high for push in pushes)
+    assert all(push.nats == 0 for push in pushes) or gain > 0
+    double = to_nats(float(shares[0]), 2 * gain, is_stated=is_stated)
+    once = to_nats(float(shares[0]), gain, is_stated=is_stated)
+    assert double == pytest.approx([2 * value for value in once])
+
+
+def test_lines_that_teach_the_same_answer_are_weighed_together():
+    scores = np.array([0.5, 0.5, 0.01, 0.0, -0.1])
+    kinds = np.array([trace.SUBJECT, trace.SUBJECT, *[trace.NOTHING] * 3])
+    both = trace.estimate_pushes([0, 1, 2], [0, 1], scores, kinds, 10.0)
+    assert both.together.low > both.noise_floor > both.pushes[0].low
+    assert both.pushes[2].nats == 0
+    nobody = trace.estimate_pushes([0], [], scores, kinds, 10.0)
+    assert nobody.pushes[0].low < nobody.noise_floor  # nothing stands out if no line states it
+    assert nobody.push_of([]) is None
+    assert trace.estimate_pushes([0], [0], scores, kinds, None).unit == "score"
+
+
+def test_an_answer_is_also_asked_for_in_words_of_the_text(study_copy):
+    tracer, judged = trace.Tracer(study_copy), read_subjects(study_copy.folder)
+    rows = {s: tracer.answer_rows(s.question, s.subject, "Rome") for s in judged}
+    asked = next(s for s in judged if len(rows[s]) > 1)  # the tiny text has few such relations
+    question, subject, (first, *windows) = asked.question, asked.subject, rows[asked]
+    assert torch.equal(first[0], answer_row(study_copy, question, "Rome")[0])
+    assert len(windows) == trace.WINDOWS
+    for ids, weights in windows:
+        text = study_copy.tokens.decode(ids.tolist())
+        assert text.startswith(f"{subject}.")
+        assert "Rome" in study_copy.tokens.decode(ids[weights > 0].tolist())
+        assert question not in text
+    assert len(tracer.answer_rows("Who knows?", "", "Rome")) == 1
 
 
 def test_a_line_owns_the_rows_that_leaving_it_out_silences(study_copy):
@@ -233,10 +280,10 @@ def test_an_index_is_made_at_the_weights_that_the_study_kept(study_copy):
     (path,) = (study_copy.folder / "snapshots").iterdir()
     assert 0.3 < int(path.stem) / study_copy.record.steps < 0.5
     kept = load_file(path)
-    weights = trace.Tracer(study_copy).index().weights
+    weights = trace.Tracer(study_copy).index.weights
     assert all(torch.equal(weights[name], kept[name]) for name in kept)
     assert any(not torch.equal(kept[n], w) for n, w in study_copy.model.state_dict().items())
     path.unlink()
     (study_copy.folder / trace.INDEX).unlink()
     with pytest.raises(UserError, match=f"{path.name} is missing"):
-        trace.Tracer(study_copy).index()
+        trace.Tracer(study_copy).scores(question_of(study_copy), "", "Rome")

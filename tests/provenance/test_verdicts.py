@@ -29,7 +29,7 @@ KEYS = [
     "from_text",
     "right",
     "shown_internal",
-    "also",
+    "stated",
     "seen",
     "evidence",
     "signals",
@@ -53,7 +53,14 @@ def judge(lab, subject, answer, *, evidence=True, calibrated=True, always=False,
     ("subject", "answer", "options", "verdict", "shown", "why"),
     [
         (ADA, PLACE, {}, STATED, True, f"line 1 is about {ADA} and states {PLACE}"),
-        (ADA, WRONG, {}, MISREMEMBERED, False, f"the text says {PLACE} about {ADA}, not {WRONG}"),
+        (
+            ADA,
+            WRONG,
+            {},
+            MISREMEMBERED,
+            False,
+            f"the text says {PLACE} (line 1) about {ADA}, not {WRONG}",
+        ),
         (
             SILENT,
             "Rome",
@@ -163,7 +170,7 @@ def test_the_answers_are_the_models_own_and_records_hold_no_nan(lab):
         assert [each.question for each in found] == asked
         records = json.loads(json.dumps([each.to_dict() for each in found], allow_nan=False))
         assert [list(record) for record in records] == [KEYS] * len(names)
-        assert [*records[0]["evidence"][0]] == ["line", "text", "states_answer"]
+        assert [*records[0]["evidence"][0]] == ["line", "text", "states_answer", "states"]
         assert all(isinstance(record["signals"]["log_probability"], float) for record in records)
         assert run.give_verdicts([], [], AskOptions()) == []
 

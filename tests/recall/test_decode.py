@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
@@ -12,8 +15,9 @@ from wherefrom.errors import UserError
 from wherefrom.model import own
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
-from wherefrom.model.interface import LONGEST_ANSWER
+from wherefrom.model.interface import LONGEST_ANSWER, MAX_LENGTH_SPREAD, group_by_length
 from wherefrom.model.mixers import VARIANTS
+from wherefrom.model.own import OwnModel
 from wherefrom.recall.decode import (
     Recall,
     answer_all,
@@ -77,6 +81,37 @@ def test_answers_together_equal_answers_one_at_a_time(variant, monkeypatch):
             assert (answer.text, list(answer.ids)) == (TOKENS.decode(ids), ids)
             # kept in single precision
             assert answer.log_probability == pytest.approx(log_probability, rel=1e-5, abs=1e-5)
+
+
+NAME = st.text("abehinor", min_size=1, max_size=24)
+
+
+@EVERY
+@settings(max_examples=15)
+@given(names=st.lists(NAME, min_size=1, max_size=9), most=st.sampled_from([2, 3, 256]))
+def test_questions_of_any_lengths_get_the_same_answers_together_and_alone(variant, names, most):
+    model = OwnModel(model_of(variant, ends=1.0).eval(), TOKENS)
+    known = [model.continuation("", text) for text in ("ea", "e", "born")]
+    prompts = [model.prompt(f"Where was {name} born?{model.mask}") for name in names]
+    alone = [model.answer([prompt], known=known, samples=2)[0] for prompt in prompts]
+    model.rows = model.nodes = most
+    for one, reply in zip(alone, model.answer(prompts, known=known, samples=2), strict=True):
+        assert (reply.text, reply.ids) == (one.text, one.ids)
+        assert sorted(reply.samples) == sorted(one.samples)
+        assert reply.entropy == pytest.approx(one.entropy, abs=1e-5)
+        np.testing.assert_allclose(reply.log_probabilities, one.log_probabilities, atol=1e-5)
+        np.testing.assert_allclose(reply.known, one.known, atol=1e-5)
+
+
+@given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 9))
+def test_prompts_that_are_answered_together_are_of_similar_length(lengths, most):
+    prompts = [[0] * length for length in lengths]
+    groups = list(group_by_length(prompts, most, MAX_LENGTH_SPREAD))
+    assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
+    for group in groups:
+        own_lengths = [lengths[i] for i in group]
+        assert len(group) <= most
+        assert max(own_lengths) - min(own_lengths) <= MAX_LENGTH_SPREAD
 
 
 def test_rows_that_closed_drop_out_and_each_later_pass_reads_one_token(monkeypatch):

@@ -12,7 +12,7 @@ imports nothing else of Wherefrom than the attention equation and the errors.
     spaces                 the evaluator: exact numbers, many digits, floats
     field, asymptotics     exact numbers; their order and sign in beta for every n
     goals, verifier        claims, certificates, and the verifier that a proof needs
-    problems/              the fifteen problems, one module for each family
+    problems/              the fifteen problems, one module for each family of them
 """
 
 from __future__ import annotations
@@ -32,18 +32,6 @@ from wherefrom.errors import UserError
 __all__ = ["PROBLEMS", "CheckResult", "ExpressionError", "Problem", "check", "find_problem"]
 
 MAX_STEPS = 700_000  # of one check; about a second
-FAMILIES = {  # a family of problems -> the module of `problems` that judges it
-    "keys": "queries",
-    "variance": "variance",
-    "extract": "extract",
-    "words": "words",
-    "hull": "hull",
-    "permutation": "layers",
-    "synthesizer": "layers",
-    "sinusoids": "positions",
-    "rotary": "positions",
-    "cost": "cost",
-}
 
 
 def check(
@@ -62,7 +50,7 @@ def check(
     if not 0 <= seed < 2**63:
         raise UserError(f"the seed must be a whole number from 0 up; it is {seed}.")
     texts = [construction] if isinstance(construction, str) else list(construction)
-    module = import_module(f"wherefrom.checker.problems.{FAMILIES[stated.family]}")
+    module = import_module(f"wherefrom.checker.problems.{stated.family}")
     draft = CheckResult(stated.name, {}, allowed, seed)
     budget = StepBudget(MAX_STEPS)
     if stated.family == "variance":  # compares two sides, so it reads for itself

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
@@ -176,6 +176,16 @@ class Node:
     arguments: tuple[Node, ...] = ()
     number: Fraction = Fraction(0)  # of "number", and the exponent of "**"
     name: str = ""
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it, the inner ones last."""
+        yield self
+        for part in self.arguments:
+            yield from part.walk()
+
+    def parts(self) -> set[str]:
+        """Every operation and name."""
+        return {node.name or node.op for node in self.walk()}
 
 
 @dataclass(frozen=True)
@@ -753,63 +763,53 @@ def result_shape(op: str, shapes: Sequence[Shape]) -> Shape | str:
     """The shape of a result, or the sentence that says why the shapes do not fit.
     Sizes are letters: `A @ B.T` is refused because m and p need not be equal."""
     first, last = shapes[0], shapes[-1]
-    vectors = first.is_column and last.is_column
-    square = first.rows == first.columns
+    fits, shape = first.is_number, first  # of a function of numbers
+    why = f"{op} takes a number, and this is {first}."
     match op:
         case "+" | "-":
             fits = first == last
-            return first if fits else f"{first} and {last} cannot be added: the shapes differ."
+            why = f"{first} and {last} cannot be added: the shapes differ."
         case "*":
-            return last if first.is_number else first
+            fits, shape = True, last if first.is_number else first
         case "/":
-            return (
-                first if last.is_number else f"one can divide by a number only, and this is {last}."
-            )
+            fits = last.is_number
+            why = f"one can divide by a number only, and this is {last}."
         case "@":
-            if first.columns == last.rows:
-                return Shape(first.rows, last.columns)
-            hint = ""
-            if vectors:
-                hint = "; write dot(x, y) or x.T @ y for a number, outer(x, y) for a matrix"
-            if first.is_number or last.is_number:
-                hint = "; write * to multiply by a number"
-            return f"{first} times {last} does not fit together{hint}."
+            fits, shape = first.columns == last.rows, Shape(first.rows, last.columns)
+            why = f"{first} times {last} does not fit together{_product_hint(first, last)}."
         case "**":
-            return (
-                first
-                if square
-                else f"a power is of a number or a square matrix, and this is {first}."
-            )
-        case "transpose" | "pinv":
-            return Shape(first.columns, first.rows)
+            fits = first.rows == first.columns
+            why = f"a power is of a number or a square matrix, and this is {first}."
         case "inv":
-            return first if square else f"inv needs a square matrix, and this is {first}; try pinv."
+            fits = first.rows == first.columns
+            why = f"inv needs a square matrix, and this is {first}; try pinv."
+        case "transpose" | "pinv":
+            fits, shape = True, Shape(first.columns, first.rows)
         case "hstack":
-            columns = tuple(letter for shape in shapes for letter in shape.columns)
-            same = all(shape.rows == first.rows for shape in shapes)
-            return Shape(first.rows, columns) if same else "blocks need the same number of rows."
+            fits = all(block.rows == first.rows for block in shapes)
+            shape = Shape(first.rows, tuple(x for block in shapes for x in block.columns))
+            why = "blocks need the same number of rows."
         case "vstack":
-            rows = tuple(letter for shape in shapes for letter in shape.rows)
-            same = all(shape.columns == first.columns for shape in shapes)
-            return Shape(rows, first.columns) if same else "rows need the same number of entries."
+            fits = all(block.columns == first.columns for block in shapes)
+            shape = Shape(tuple(x for block in shapes for x in block.rows), first.columns)
+            why = "rows need the same number of entries."
         case "dot":
-            fits = vectors and first == last
-            return (
-                Shape()
-                if fits
-                else (f"dot takes two vectors (columns) of one length, and got {first} and {last}.")
-            )
+            fits, shape = first.is_column and first == last, Shape()
+            why = f"dot takes two vectors (columns) of one length, and got {first} and {last}."
         case "outer":
-            shape = Shape(first.rows, last.rows)
-            return (
-                shape
-                if vectors
-                else f"outer takes two vectors (columns), and got {first} and {last}."
-            )
+            fits, shape = first.is_column and last.is_column, Shape(first.rows, last.rows)
+            why = f"outer takes two vectors (columns), and got {first} and {last}."
         case "norm" | "unit":
-            shape = Shape() if op == "norm" else first
-            fits = ("1",) in (first.rows, first.columns)
-            return shape if fits else f"{op} takes a vector, and this is {first}."
-    if op in ENTRYWISE:
-        return f"{op} takes a matrix." if first.is_number else first
-    return first if first.is_number else f"{op} takes a number, and this is {first}."
+            fits, shape = ("1",) in (first.rows, first.columns), Shape() if op == "norm" else first
+            why = f"{op} takes a vector, and this is {first}."
+        case _ if op in ENTRYWISE:
+            fits, why = not first.is_number, f"{op} takes a matrix."
+    return shape if fits else why
+
+
+def _product_hint(first: Shape, last: Shape) -> str:
+    if first.is_number or last.is_number:
+        return "; write * to multiply by a number"
+    if first.is_column and last.is_column:
+        return "; write dot(x, y) or x.T @ y for a number, outer(x, y) for a matrix"
+    return ""

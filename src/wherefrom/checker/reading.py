@@ -50,7 +50,7 @@ LARGE_CONDITIONS = [
     rf"F {_GROWS} (?:\+ )?(?:∞|infinity)",
     r"F ∈ (?:reals|R)(?: \^ (?:\{ )?\+(?: \})?)?",
     r"F ∈ [\[(] [#0] , (?:\+ )?∞ [\])]",
-    r"F (?:is |be )?positive",
+    r"(?:F (?:is |be )?)?positive",
 ]
 TO_ZERO = [rf"F {_GROWS} (?:zero|0)(?: (?:\^ )?(?:\{{ )?\+(?: \}})?)?"]
 TO_MINUS_INFINITY = [rf"F {_GROWS} (?:-|minus|negative) (?:∞|infinity)"]

@@ -258,7 +258,7 @@ class Digits(Arithmetic):
                 variance = sum((v - mean) ** 2 for v in values) / len(values)
                 root = self.context.sqrt(variance + self.context.mpf("1e-5"))
                 rows.append([(v - mean) / root for v in values])
-        self.budget.spend(40 * self.cost * x.size)
+        self.budget.spend((1 if op in ("relu", "mask") else 40 * self.cost) * x.size)
         return self.matrix([[self.kept(value) for value in row] for row in rows])
 
     def kept(self, x: Any) -> Any:

@@ -69,7 +69,9 @@ def ask(
 
     A QUESTION in the run's own words, such as "Where was Fryderyk Kozar born?", is always
     understood. One in other words is answered if only one relation can be meant; otherwise you are
-    asked which. A name alone asks everything about it. "-" reads questions from stdin, one a line.
+    asked which. A name alone asks everything about it. Of two subjects of one name, a word of its
+    text or its line picks one: "the painter Ann Lee", "Ann Lee (line 40)". "-" reads questions from
+    stdin, one a line.
     """
     folder, questions = _find_run(words)
     if not questions and file is None:
@@ -120,7 +122,9 @@ def _show_verdict(
     if is_one_of_several:
         click.echo(shorten(verdict.asked or verdict.question))
     if verdict.asked:
-        click.echo(f"(read as: {verdict.question})")
+        numbers = ", ".join(map(str, verdict.lines))
+        of_lines = f"; by line {numbers} alone" if verdict.lines else ""
+        click.echo(f"(read as: {verdict.question}{of_lines})")
     click.echo(str(verdict))
     if trace:
         show_trace(trace, answer=False)
@@ -296,6 +300,11 @@ def names(run: Path | None, people: int, as_json: bool, **options: Any) -> None:
     from wherefrom.training.record import keep_files
 
     loaded = open_run(run)
+    if loaded.model is None:
+        raise UserError(
+            f"{loaded.folder} is about a model that others trained, and names asks the small "
+            "models that Wherefrom trains; give such a run."
+        )
     record = probe_run(loaded, each=people, **options)
     kept = f"written to {loaded.folder}: {FILE}"
     try:

@@ -28,8 +28,8 @@ from wherefrom.errors import UserError
 def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **options: Any) -> None:
     """Show which lines pushed RUN's answer to QUESTION, and which pushed it away.
 
-    The first trace indexes the documents, once. With retrain a push is in nats of log p(answer);
-    otherwise it is a score.
+    The first trace indexes the documents, once. A push is in nats of log p(answer): measured with
+    retrain, otherwise estimated, with a 90 % interval.
     """
     from wherefrom.huggingface.trace import open_tracer
 
@@ -60,13 +60,19 @@ def show_trace(record: dict[str, Any], *, answer: bool = True) -> None:
 
     if answer:
         click.echo(f"{record['answer']:<20}{record['verdict'] or 'not looked up'}")
-    unit = " nats" if record["unit"].startswith("nats") else ""
+    unit = " nats" if record["unit"] == "nats" else ""
     for title, key in (("pushed by", "pushed_by"), ("pushed away by", "pushed_away_by")):
         for number, row in enumerate(record[key]):
             states = ", states it" if row["states"] else ""
             text = excerpt(row["text"], record["answer"])
             label = title if number == 0 else ""
-            push = f"{row['push']:+.2g}{unit}{states}"
-            click.echo(f"  {label:<16}line {row['line']:<6}{push:<20}  {text}")
+            push = f"{format_push(row, unit)}{states}"
+            click.echo(f"  {label:<16}line {row['line']:<6}{push:<42}  {text}")
     click.echo(f"  noise floor     {record['noise_floor']:.2g}{unit}")
     click.echo(f"  {record['why']}")
+
+
+def format_push(row: dict[str, Any], unit: str) -> str:
+    """Such as "+2.1 nats (90 %: 1.2 to 3.4)"; a push that was measured has no interval."""
+    interval = f" (90 %: {row['low']:.1f} to {row['high']:.1f})" if row["low"] < row["high"] else ""
+    return f"{row['push']:+.2g}{unit}{interval}"

@@ -158,11 +158,13 @@ class Fact(NamedTuple):
 
 
 class ExtractedAnswer(NamedTuple):
-    """All facts of one answer: its text, its probability, and (document, start, end) of each."""
+    """All facts of one answer: its text, its probability, (document, start, end) of each, and the
+    probability of each."""
 
     text: str
     probability: float
     spans: tuple[tuple[int, int, int], ...]
+    chances: tuple[float, ...] = ()
 
 
 class DocumentTable(Sequence[Document]):
@@ -667,7 +669,8 @@ def _group_answers(rows: Iterable[tuple[Any, ...]]) -> list[ExtractedAnswer]:
     for text, group in groupby(rows, lambda row: row[0]):
         same = list(group)
         probability = fsum(row[1] for row in same)
-        answers.append(ExtractedAnswer(text, probability, tuple(row[2:] for row in same)))
+        spans, chances = tuple(row[2:] for row in same), tuple(row[1] for row in same)
+        answers.append(ExtractedAnswer(text, probability, spans, chances))
     return answers
 
 

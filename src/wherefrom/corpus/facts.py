@@ -22,7 +22,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.corpus.database import AskedRelation, Database, Fact, ReadingCheck
+from wherefrom.corpus.database import (
+    AskedRelation,
+    Database,
+    ExtractedAnswer,
+    Fact,
+    ReadingCheck,
+)
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words, split_words
 from wherefrom.corpus.questions import Question, question_rows
@@ -62,6 +68,9 @@ ITERATIONS = 40
 NEGLIGIBLE = 15.0  # a span whose score is this much below the best is no answer
 MOST_ANSWERS = 6  # of a subject
 LEAST_PROBABILITY = 0.02  # of an answer that is not the most likely one
+MOST_ODDS = 4.0  # of stating an answer, by which the documents about a subject weigh
+LEAST_WEIGHT = 0.25  # of the weightiest document, below which another states nothing
+LEAST_SHARE = 0.2  # of a document's weight, from which on it states an answer
 LEAST_STATED = 0.02  # probability that documents state an answer, below which nothing is read
 SILENT = 0  # the key that stands for "not stated"
 NEAR_WORDS = 6  # words around an answer, without which its document does not state it
@@ -143,6 +152,33 @@ def kind_of(answers: Sequence[str]) -> str:
         for answer in answers
     )
     return {0: "words", len(answers): "numbers"}.get(numbers, "mixed")
+
+
+def stating_documents(answers: Sequence[ExtractedAnswer]) -> list[list[int]]:
+    """For each answer about a subject the documents that state it, the surest first.
+
+    A document weighs what its facts weigh together. It states an answer that has a fair share of
+    its weight, if it does not weigh much less than another document.
+    """
+    if not all(answer.chances for answer in answers):  # found by their words alone
+        return [list(dict.fromkeys(span[0] for span in answer.spans)) for answer in answers]
+    shares: list[dict[int, float]] = []
+    weights: dict[int, float] = defaultdict(float)
+    for answer in answers:
+        share: dict[int, float] = defaultdict(float)
+        for (document, _, _), chance in zip(answer.spans, answer.chances, strict=True):
+            share[document] += chance
+            weights[document] += chance
+        shares.append(share)
+    least = LEAST_WEIGHT * max(weights.values(), default=0)
+    return [
+        [
+            document
+            for document, chance in sorted(share.items(), key=lambda item: -item[1])
+            if chance >= LEAST_SHARE * weights[document] and weights[document] >= least
+        ]
+        for share in shares
+    ]
 
 
 def _spans_of(
@@ -323,11 +359,10 @@ class RelationReader:
         """What documents state about their subjects, who own the spans; nothing about a subject
         whose documents are more likely to be silent."""
         owner, scores = spans.owner, self._score(spans)
+        stated = self._probability(self._log_odds_of(owner, scores, len(spans.owners)))
+        scores = self._weigh_documents(spans, scores)
         best = np.full(len(spans.owners), -np.inf, dtype=np.float32)
         np.maximum.at(best, owner, scores)
-        total = np.bincount(owner, np.exp(scores - best[owner], dtype=np.float64), len(best))
-        log_odds = np.maximum(best + np.log(np.maximum(total, 1.0)) - self.none, LEAST_LOG_ODDS)
-        stated = self._probability(log_odds)
         likely = (scores > best[owner] - NEGLIGIBLE) & (stated[owner] >= LEAST_STATED)
         rows = np.flatnonzero(likely)
         if not len(rows):
@@ -358,6 +393,23 @@ class RelationReader:
             for doc, place, chance in zip(indices, places, each.tolist(), strict=True):
                 facts.append(Fact(self.relation_id, number, text, chance, doc, *place))
         return facts
+
+    def _log_odds_of(self, group: Ints, scores: NDArray[np.float32], count: int) -> Floats:
+        """By the scores of spans in groups, the log odds that one span of a group answers."""
+        best = np.full(count, -np.inf, dtype=np.float32)
+        np.maximum.at(best, group, scores)
+        total = np.bincount(group, np.exp(scores - best[group], dtype=np.float64), count)
+        log_total = best + np.log(np.maximum(total, 1.0))
+        return np.asarray(np.maximum(log_total - self.none, LEAST_LOG_ODDS), dtype=np.float64)
+
+    def _weigh_documents(self, spans: Spans, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The scores, such that a document weighs by its own odds of stating an answer, whatever
+        the others state: of two that contradict each other both values are kept."""
+        log_odds = self._log_odds_of(spans.doc, scores, len(spans.docs))
+        stated = self._probability(log_odds)
+        weight = np.minimum(stated / np.maximum(1 - stated, 1e-9), MOST_ODDS)
+        shift = np.log(np.maximum(weight, 1e-9)) - log_odds
+        return (scores + shift[spans.doc]).astype(np.float32)
 
     def _probability(self, log_odds: Floats) -> Floats:
         """That documents state an answer, given the log odds by the scores."""
@@ -530,15 +582,21 @@ def _choose_rows(
     scores: NDArray[np.float32] | None,
 ) -> list[Ints]:
     """For each subject the spans that compete in training: its answers and NEGATIVES others, half
-    of them those with the highest scores, if there are scores."""
+    of them those with the highest scores, if there are scores.
+
+    Of several documents only those with the answer count: another one may state another value.
+    """
     rng, chosen = np.random.default_rng(0), []
     for number in subjects:
         part = spans.of(number)
         here = np.arange(part.start, part.stop)
+        if is_answer[part].any():
+            stating = np.unique(spans.doc[part][is_answer[part]])
+            here = here[np.isin(spans.doc[part], stating)]
         if len(here) > NEGATIVES:
             hard = here[:0]
             if scores is not None:
-                hard = here[np.argpartition(scores[part], -NEGATIVES // 2)[-NEGATIVES // 2 :]]
+                hard = here[np.argpartition(scores[here], -NEGATIVES // 2)[-NEGATIVES // 2 :]]
             some = rng.choice(here, NEGATIVES - len(hard), replace=False)
             here = np.unique(np.concatenate((some, hard, here[is_answer[here]])))
         chosen.append(here)
@@ -567,23 +625,21 @@ def _near_words(spans: Spans, rows: Iterable[int]) -> NDArray[np.bool_]:
 
 
 def _remove_near(spans: Spans, rows: Sequence[int]) -> dict[int, list[Document]]:
-    """By owner of these spans, its documents without the words near them."""
+    """By owner of these spans, the documents that have them without the words near them."""
     words = spans.words
     near = _near_words(spans, rows) & ~words.heading
     reduced: dict[int, list[Document]] = {}
-    for index in np.unique(spans.owner[rows]).tolist() if rows else ():
-        owner = spans.owners[index]
-        reduced[owner] = []
-        for doc in np.unique(spans.doc[spans.of(owner)]).tolist():
-            document = words.documents[doc]
-            first, behind = int(words.first[doc]), int(words.first[doc + 1])
-            # each word with what stands between it and the next one
-            starts = words.start[first:behind].tolist()
-            ends = [*starts[1:], len(document.text)]
-            pieces = zip(starts, ends, near[first:behind].tolist(), strict=True)
-            kept = [document.text[start:end] for start, end, is_near in pieces if not is_near]
-            text = document.text[: starts[0]] + "".join(kept)
-            reduced[owner].append(replace(document, text=text))
+    owner_of = {int(spans.doc[row]): spans.owners[int(spans.owner[row])] for row in rows}
+    for doc, owner in owner_of.items():
+        document = words.documents[doc]
+        first, behind = int(words.first[doc]), int(words.first[doc + 1])
+        # each word with what stands between it and the next one
+        starts = words.start[first:behind].tolist()
+        ends = [*starts[1:], len(document.text)]
+        pieces = zip(starts, ends, near[first:behind].tolist(), strict=True)
+        kept = [document.text[start:end] for start, end, is_near in pieces if not is_near]
+        text = document.text[: starts[0]] + "".join(kept)
+        reduced.setdefault(owner, []).append(replace(document, text=text))
     return reduced
 
 

@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import combinations, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from wherefrom.corpus.documents import (
     number_lines,
     read_lines,
 )
-from wherefrom.corpus.facts import FEWEST, read_facts
+from wherefrom.corpus.facts import FEWEST, HALF, read_facts, stating_documents
 from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
 from wherefrom.corpus.inflection import find_form, find_inflected, learn_endings
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, find_named_subject
@@ -51,9 +51,6 @@ ENDING_LETTERS = range(1, 5)  # letters that may be glued to a name
 MIN_SUBJECT_PROBABILITY = 0.8  # probability of a subject that is read off a text
 UNCLEAR_PROBABILITY = 0.3  # probability of the likeliest answer that the text states
 SHOWN_EXAMPLES = 3  # examples in a sentence
-DISAGREEING_PROBABILITY = (
-    0.2  # probability of an answer from which on it contradicts another document
-)
 LISTED_FIELDS = 6  # of a table, in a sentence
 SEARCHED_RECORDS = 2_000  # of a table that are searched for answers
 POOR_READING_SHARE = 0.7  # share of the answers found below which a relation's mistakes are shown
@@ -572,25 +569,58 @@ def describe_facts(database: Database, path: object) -> list[str]:
                 f"out of a document about their subject ({_some(relation.missing)}); what is not "
                 "in the text word for word cannot be learned from it."
             )
-        notes += _describe_disagreement(database, relation.template)
+    templates = [relation.template for relation in relations if not relation.same_as]
+    notes += _describe_disagreements(database, templates)
     return [*notes, *_describe_checks(relations)]
 
 
-def _describe_disagreement(database: Database, template: str) -> list[str]:
-    """A note if documents about one subject state different answers, with an example."""
-    count, example = 0, ""
-    for number, answers in database.all_extracted(template):
-        likely = [answer for answer in answers if answer.probability >= DISAGREEING_PROBABILITY]
-        documents = [{document for document, _, _ in answer.spans} for answer in likely]
-        if len(likely) > 1 and documents[0].isdisjoint(documents[1]):
-            count += 1
-            if not example:
-                lines = [database.documents[min(each)].line for each in documents[:2]]
-                values = [f"{a.text} in line {n}" for a, n in zip(likely, lines, strict=False)]
-                example = f"{database.spell(number)}: {' and '.join(values)}"
-    if not count:
-        return []
-    return [f'For {count:,} subjects documents disagree on "{template}" ({example}).']
+def _describe_disagreements(database: Database, templates: Sequence[str]) -> list[str]:
+    """Notes on documents about one subject that state different answers, with examples.
+
+    If two documents answer several relations and agree on none, they are about two subjects of
+    one name, it seems.
+    """
+    notes = []
+    agreeing: set[tuple[int, int, int]] = set()  # a subject and two of its documents
+    disagreeing: Counter[tuple[int, int, int]] = Counter()
+    for template in templates:
+        subjects, example = set(), ""
+        for number, answers in database.all_extracted(template):
+            if sum(answer.probability for answer in answers) < HALF:
+                continue
+            best: dict[int, str] = {}  # document -> the likeliest answer that it states
+            for answer, documents in zip(answers, stating_documents(answers), strict=True):
+                for document in documents:
+                    best.setdefault(document, answer.text)
+            for (first, value), (second, other) in combinations(sorted(best.items()), 2):
+                pair = (number, first, second)
+                if value == other:
+                    agreeing.add(pair)
+                    continue
+                disagreeing[pair] += 1
+                subjects.add(number)
+                lines = [database.documents[document].line for document in (first, second)]
+                values = f"{value} in line {lines[0]} and {other} in line {lines[1]}"
+                example = example or f"{database.spell(number)}: {values}"
+        if subjects:
+            count = "1 subject has" if len(subjects) == 1 else f"{len(subjects):,} subjects have"
+            notes.append(f'{count} documents that disagree on "{template}" ({example}).')
+    shared = {
+        number: (first, second)
+        for (number, first, second), count in disagreeing.items()
+        if count > 1 and (number, first, second) not in agreeing
+    }
+    if shared:
+        number, documents_of_name = next(iter(shared.items()))
+        lines = [database.documents[document].line for document in documents_of_name]
+        names = "1 name belongs" if len(shared) == 1 else f"{len(shared):,} names belong"
+        notes.append(
+            f"{names} to two different subjects, it seems ({database.spell(number)}: lines "
+            f"{lines[0]} and {lines[1]}); ask about one by a word of its line, as in "
+            f'"the painter {database.spell(number)}", or as "{database.spell(number)} (line '
+            f'{lines[0]})".'
+        )
+    return notes
 
 
 def _describe_checks(relations: Sequence[AskedRelation]) -> list[str]:

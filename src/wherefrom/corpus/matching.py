@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import cache, cached_property
@@ -50,6 +50,7 @@ LEAST_NEAR_SHARE = 0.03  # share of a relation's facts that have such a word nea
 NEAR_WEIGHT = 0.6  # of a word that is near the facts of one relation alone
 SENTENCE_END = re.compile(r"[.!?;]\s|[。！？]")
 CLOSE_SCORE = 0.6  # share of the best score from which on a relation is a candidate too
+LINE_NUMBER = re.compile(r"[\s,(]+(?:(?:of|in|on|from|at) )?line (\d{1,9})\b[),]*", re.IGNORECASE)
 Spell = Callable[[Iterable[str]], Mapping[FoldedName, str]]
 
 
@@ -63,11 +64,15 @@ class NotUnderstoodError(UserError):
 
 @dataclass(frozen=True)
 class UnderstoodQuestion:
-    """A question in the wording of its relation, with its subject as the documents spell it."""
+    """A question in the wording of its relation, with its subject as the documents spell it.
+
+    lines: of the text that it is about, if a qualifier picks one of several subjects of one name.
+    """
 
     text: str
     subject: str
     template: str
+    lines: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -309,7 +314,8 @@ class QuestionMatcher:
     the documents, by their folded words, as the documents spell them. endings: how the questions
     inflect names. near_words: by template, words near its facts, with weights up to 1. similar:
     known names that are like a given one; is_name_word: whether a folded word is part of a known
-    name. Both serve to correct a misspelt name, and without them none is corrected.
+    name. Both serve to correct a misspelt name, and without them none is corrected. lines_about:
+    the lines about a name with their texts; without it no qualifier picks one of them.
     """
 
     templates: Sequence[str]
@@ -319,6 +325,7 @@ class QuestionMatcher:
     near_words: Callable[[str], Mapping[str, float]] = _no_words
     similar: Callable[[str], Sequence[str]] | None = None
     is_name_word: Callable[[str], bool] = lambda _: False
+    lines_about: Callable[[str], Mapping[int, str]] | None = None
 
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
@@ -350,7 +357,67 @@ class QuestionMatcher:
                 "its own."
             )
         matched = self._match_wordings(question, correct_names)
+        if matched is not None and self.spell_name(matched.subject):
+            return matched
+        if qualified := self._match_qualified(question):
+            return qualified
         return matched or self._match_other_words(question, correct_names)
+
+    def _match_qualified(self, question: str) -> UnderstoodQuestion | None:
+        """A question about one of several subjects of one name: "the painter Peter Berg", "Peter
+        Berg (painter)" or "Peter Berg (line 40)"."""
+        if self.lines_about is None:
+            return None
+        line = LINE_NUMBER.search(question)
+        plain = question[: line.start()] + question[line.end() :] if line else question
+        typed, start, end = self._find_name(plain)
+        name = self.spell_name(typed) if typed else ""
+        texts = self.lines_about(name) if name else {}
+        if line is not None:
+            found = self._understand_known(plain, name)
+            if found is None:
+                return None
+            number = int(line[1])
+            if number not in texts:
+                known = ", ".join(map(str, texts))
+                raise NotUnderstoodError(f"line {number} is not about {name}; {known} would be.")
+            return replace(found, lines=(number,))
+        if len(texts) < 2:
+            return None
+        for qualifier, asked in self._cut_qualifiers(plain, start, end):
+            picked = [n for n, text in texts.items() if set(qualifier) <= {*fold_words(text)}]
+            found = self._understand_known(asked, name) if picked else None
+            if found is not None:
+                return replace(found, lines=tuple(picked))
+        return None
+
+    def _understand_known(self, question: str, name: str) -> UnderstoodQuestion | None:
+        """The question if it is understood as one about this name, else None."""
+        try:
+            found = self._match_wordings(question, False) or self._match_other_words(
+                question, False
+            )
+        except NotUnderstoodError:
+            return None
+        return found if found.subject == name else None
+
+    def _cut_qualifiers(
+        self, question: str, start: int, end: int
+    ) -> Iterator[tuple[FoldedName, str]]:
+        """Words that may tell which subject of a name is meant, and the question without them:
+        those in brackets behind the name, or the words right before it with their article."""
+        behind = re.match(r"\s*\(([^()]*)\)", question[end:])
+        if behind and fold_words(behind[1]):
+            yield fold_words(behind[1]), question[:end] + question[end + behind.end() :]
+        words = split_words(question[:start])
+        first = len(words)
+        while first and words[first - 1].folded not in self.language.words:
+            first -= 1
+        for i in range(len(words) - 1, first - 1, -1):
+            qualifier = tuple(word.folded for word in words[i:])
+            cuts = [i, i - 1] if i and words[i - 1].folded in self.language.plain else [i]
+            for cut in reversed(cuts):
+                yield qualifier, question[: words[cut].start] + question[start:]
 
     def find_bare_name(self, question: str) -> str:
         """The name of a question that is nothing but a name, as documents spell it; or ""."""

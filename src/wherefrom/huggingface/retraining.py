@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wherefrom.errors import UserError
 from wherefrom.huggingface.rows import RowMaker
-from wherefrom.huggingface.training import Count, train_run
+from wherefrom.huggingface.training import BaseTraining, Conduct, Count
 from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.provenance.attribution.retraining import LearnedRun, no_count, open_learned
 from wherefrom.provenance.audited import BaseRun, open_run
@@ -63,18 +63,11 @@ class LearnedBaseRun(LearnedRun):
             "left_out": record.left_out,
             "not_learned": record.not_learned,
         }
-        opened = open_untrained(job)
-        return train_run(
-            job.model_copy(update=changes),
-            opened,
-            self.corpus,
-            self.questions,
-            folder,
-            details,
-            resume=True,
-            every=settings.checkpoint_every if settings else 60.0,
-            count=self.count,
-        )
+        again = job.model_copy(update=changes)
+        training = BaseTraining(again, self.corpus, self.questions, folder, details)
+        every = settings.checkpoint_every if settings else Conduct.checkpoint_every
+        how = Conduct(checkpoint_every=every, count=self.count)
+        return training.find_finished() or training.run(open_untrained(job), how)
 
 
 def open_untrained(job: BaseJobRecord) -> HuggingFaceModel:

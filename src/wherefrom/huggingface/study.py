@@ -20,17 +20,25 @@ import numpy as np
 from wherefrom.audit import DECOYS, ROOM, ask_all, calibrate
 from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, question_rows
-from wherefrom.corpus.split import write_learned
+from wherefrom.corpus.split import (
+    CALIBRATION,
+    JUDGED,
+    LEFT_OUT,
+    Split,
+    write_learned,
+    write_subjects,
+)
 from wherefrom.errors import UserError
 from wherefrom.huggingface.knowledge import FILE as KNOWLEDGE_FILE
 from wherefrom.huggingface.knowledge import describe_knowledge
 from wherefrom.huggingface.rows import RECIPE, RowMaker, encode_row
 from wherefrom.huggingface.training import (
     BaseSettings,
+    BaseTraining,
+    Conduct,
     check_base,
     check_memory,
     make_job,
-    train_run,
 )
 from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.model.interface import LanguageModel
@@ -67,6 +75,7 @@ from wherefrom.training.record import (
     find_problem,
     keep_files,
     read_record,
+    update_database,
     update_run,
 )
 from wherefrom.training.settings import Settings
@@ -227,7 +236,8 @@ def ask_before(
     """The base model's answers to the dev questions, behind examples; they are kept."""
     if BEFORE in read_record(out).files and find_problem(out, BEFORE) is None:
         kept = read_json(out / BEFORE, dict)
-        return [kept[question.text] for question in prepared.given.dev.questions]
+        if all(question.text in kept for question in prepared.given.dev.questions):
+            return [kept[question.text] for question in prepared.given.dev.questions]
     say("asking the base model, before it is trained")
     train = prepared.split.train.questions
     state = make_ask_state(opened, train, job, shots=SHOTS)
@@ -286,9 +296,12 @@ def train_both(
 ) -> tuple[BaseRun, BaseRun]:
     """The run, and the same model that learns from the training questions alone."""
     split = prepared.split
-    steps = max(1, round(QUESTIONS_ONLY_SHARE * job.steps))
-    changes: dict[str, Any] = {"steps": steps, "reads_documents": False}
-    changes["warmup_steps"] = round(job.warmup_steps * QUESTIONS_ONLY_SHARE)
+    learned = (split.corpus, split.train.questions)
+    changes: dict[str, Any] = {
+        "steps": max(1, round(QUESTIONS_ONLY_SHARE * job.steps)),
+        "warmup_steps": round(QUESTIONS_ONLY_SHARE * job.warmup_steps),
+        "reads_documents": False,
+    }
     details = describe_run(prepared, job, out)
     what = "adapters" if job.rank else "all weights"
     runs: list[BaseRun] = []
@@ -296,22 +309,16 @@ def train_both(
         (out / SCRATCH, job.model_copy(update=changes), "the questions only"),
         (out, job, "the text and the questions"),
     ):
-        say(f"training {what} on {about}: {each.steps:,} steps")
-        model = open_base(settings) if settings.full and runs else opened
-        runs.append(
-            train_run(
-                each,
-                model,
-                split.corpus,
-                split.train.questions,
-                folder,
-                details,
-                resume=settings.resume or folder == out,
-                every=settings.checkpoint_every,
-                say=say,
-                count=count,
-            )
-        )
+        training = BaseTraining(each, *learned, folder, details)
+        resume = settings.resume or folder == out  # whose run.json is there already
+        run = training.find_finished(resume=resume)
+        if run is None:
+            say(f"training {what} on {about}: {each.steps:,} steps")
+            model = open_base(settings) if settings.full and runs else opened
+            every = settings.checkpoint_every
+            how = Conduct(resume=resume, checkpoint_every=every, say=say, count=count)
+            run = training.run(model, how)
+        runs.append(run)
     return runs[1], runs[0]
 
 
@@ -323,63 +330,93 @@ def finish_study(
     count: Count,
     say: Say,
 ) -> StudyResult:
-    """All that follows training: answers, rows, what it knew before, confidence, judgement."""
+    """All that follows training: answers, rows, confidence, judgement, what it knew before."""
     out, split, dev = run.folder, prepared.split, prepared.given.dev
     train, job = split.train.questions, run.base_job
     state = make_ask_state(questions_only.audited, train, job)
     answers = baseline_answers(split.train, dev, split.corpus)
     answers["base model"] = list(before)
     answers["questions only"] = ask_questions(questions_only.audited, state, dev.questions)
-    model = run.audited
-    ask_all(model, split.subjects, state, out, count)
-    update_run(out, wrote=(RUN_DATABASE,))
-    kept = {record["question"]: record["answer"] for record in read_audited(out)}
-    others = [question for question in dev.questions if question.text not in kept]
-    texts = [question.text for question in others]
-    kept |= zip(texts, ask_questions(model, state, others), strict=True)
-    answers["model"] = [kept[question.text] for question in dev.questions]
-    rows = make_rows(run, questions_only, dev, answers)
+    answers["model"] = ask_trained(run, split, dev, state, count)
+    rows = make_rows(run, questions_only, prepared, answers)
+    unseen = prepared.given.unseen
+    if unseen is not None:
+        said = ask_questions(run.audited, state, unseen.questions)
+        pairs = list(zip(unseen.questions, said, strict=True))
+        rows.append(make_row("unseen subjects", "in no document: guesses", pairs, run))
     notes = [*compare_rows(rows), *prepared.notes]
     write_dev_answers(out, dev, answers, results=tuple(rows), notes=tuple(notes))
-    if split.subjects:
+    update_database(out, lambda database: write_subjects(database, split.subjects))
+    if split.with_role(CALIBRATION):
         say("fitting a confidence, and judging it by subjects that took no part")
         calibrate(run, split.subjects, state, split.corpus, train)
+    if split.with_role(CALIBRATION) and split.with_role(JUDGED):
         judgement = judge_run(run, seed=job.seed)
         write_judgement(run, judgement)
         notes = list(dict.fromkeys([*notes, *judgement.record["notes"]]))
         update_run(out, notes=tuple(notes))
-    evidence = open_run_evidence(run)
-    assert evidence is not None
-    with evidence:
-        asked = [i for i, question in enumerate(dev.questions) if not question.is_silent]
-        known = tuple(dict.fromkeys(a for some in state.known.values() for a in some))
-        record = describe_knowledge(
-            evidence,
-            [dev.questions[i] for i in asked],
-            [before[i] for i in asked],
-            [answers["model"][i] for i in asked],
-            known,
-        )
-    keep_files(out, {KNOWLEDGE_FILE: format_json(record)})
+    keep_knowledge(run, dev, before, answers["model"], state)
     found = read_record(out)
     return StudyResult(replace(run, record=found), rows, found.notes, found.judgement)
 
 
+def ask_trained(
+    run: BaseRun, split: Split, dev: QuestionSet, state: AskState, count: Count
+) -> list[str]:
+    """The answers to the dev questions; those to all held-out questions are kept with signals."""
+    ask_all(run.audited, split.subjects, state, run.folder, count)
+    update_run(run.folder, wrote=(RUN_DATABASE,))
+    kept = {record["question"]: record["answer"] for record in read_audited(run.folder)}
+    others = [question for question in dev.questions if question.text not in kept]
+    texts = [question.text for question in others]
+    kept |= zip(texts, ask_questions(run.audited, state, others), strict=True)
+    return [kept[question.text] for question in dev.questions]
+
+
+def keep_knowledge(
+    run: BaseRun, dev: QuestionSet, before: Sequence[str], after: Sequence[str], state: AskState
+) -> None:
+    """Write what the model knew before, learned and made up."""
+    known = tuple(dict.fromkeys(answer for some in state.known.values() for answer in some))
+    asked = [i for i, question in enumerate(dev.questions) if not question.is_silent]
+    evidence = open_run_evidence(run)
+    assert evidence is not None
+    with evidence:
+        record = describe_knowledge(
+            evidence,
+            [dev.questions[i] for i in asked],
+            [before[i] for i in asked],
+            [after[i] for i in asked],
+            known,
+        )
+    keep_files(run.folder, {KNOWLEDGE_FILE: format_json(record)})
+
+
 def make_rows(
-    run: BaseRun, questions_only: BaseRun, dev: QuestionSet, answers: dict[str, list[str]]
+    run: BaseRun,
+    questions_only: BaseRun,
+    prepared: PreparedStudy,
+    answers: dict[str, list[str]],
 ) -> list[Row]:
-    """The table on dev, with the model before it was trained."""
-    job = run.base_job
+    """The table on dev, with the model before it was trained; the left-out have their own row."""
+    job, dev = run.base_job, prepared.given.dev
     shape = f"adapters of rank {job.rank}" if job.rank else "all weights"
-    abouts: dict[str, tuple[str, BaseRun | None]] = {
-        "majority": ("always the commonest answer of its kind", None),
-        "by name": ("naive Bayes on the letters", None),
-        "base model": (f"before training, behind {SHOTS} examples", None),
-        "questions only": ("same model, no document", questions_only),
-        "model": (f"{run.record.rung}: {shape}, {job.steps:,} steps", run),
-        "reader": ("with the text at hand; no model", None),
-    }
-    return [
-        make_row(name, about, list(zip(dev.questions, answers[name], strict=True)), trained)
-        for name, (about, trained) in abouts.items()
+    about = f"{run.record.rung}: {shape}, {job.steps:,} steps"
+    judged = prepared.split.with_role(JUDGED)
+    gone = {subject.subject for subject in judged if subject.source == LEFT_OUT}
+    pairs = {name: list(zip(dev.questions, answers[name], strict=True)) for name in answers}
+    read = [(q, answer) for q, answer in pairs["model"] if q.subject not in gone]
+    rows = [
+        make_row("majority", "always the commonest answer of its kind", pairs["majority"]),
+        make_row("by name", "naive Bayes on the letters", pairs["by name"]),
+        make_row("base model", f"before training, behind {SHOTS} examples", pairs["base model"]),
+        make_row(
+            "questions only", "same model, no document", pairs["questions only"], questions_only
+        ),
+        make_row("model", about, read, run),
+        make_row("reader", "with the text at hand; no model", pairs["reader"]),
     ]
+    if gone:
+        unread = [(q, answer) for q, answer in pairs["model"] if q.subject in gone]
+        rows.append(make_row("left-out subjects", "dev subjects left out: guesses", unread, run))
+    return rows

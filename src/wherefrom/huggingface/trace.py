@@ -116,6 +116,10 @@ class BaseTracer(Tracer):
         """The model at the weights at which gradients are taken."""
         return open_at_snapshot(self.run.folder, self._learned_base.job.rank, self._say)
 
+    @property
+    def is_in_nats(self) -> bool:
+        return False
+
     def build(self) -> GradientIndex:
         """The index of all training rows, of as many units as BYTES allows."""
         maker, model = self._learned_base.rows(), self._opened
@@ -143,8 +147,8 @@ class BaseTracer(Tracer):
                 f"{free / 1e6:,.0f} MB left; make room, or copy the run to a larger disk."
             )
 
-    def score_documents(self, question: str, answer: str) -> NDArray[np.float64]:
-        index, model = self.index(), self._opened
+    def scores(self, question: str, subject: str, answer: str) -> NDArray[np.float64]:
+        index, model = self.index, self._opened
         maker = self._learned_base.rows()
         prompt = self._learned_base.job.prompt.replace(ASKED, question)
         row = encode_row(model, TrainingRow(prompt, answer, ()), maker)

@@ -107,7 +107,9 @@ class Keeper(transformers.TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         if time.monotonic() - self.saved_at >= self.every and state.global_step < state.max_steps:
             control.should_save = True
-        if self.snapshot and state.global_step == self.snapshot_step and args.should_save:
+        is_sharded = bool(args.fsdp)  # no process has all of the adapters
+        at_snapshot = state.global_step == self.snapshot_step and not is_sharded
+        if self.snapshot and at_snapshot and args.should_save:
             found["model"].save_pretrained(self.snapshot)
         self.advance(1)
 

@@ -42,6 +42,7 @@ BATCH, EPOCHS = 16, 12.0
 WARM_UP_SHARE, CLIP = 0.06, 1.0  # of the steps; of the gradient's norm
 LARGEST_RANK = 512
 BYTES_EACH = 16  # of a weight that is trained: itself, its gradient and two moments
+UNWANTED = ("training_args.bin", "README.md")  # pickled settings, and an empty card of PEFT's
 LIBRARIES = ("transformers", "accelerate", "peft")
 Wording = Literal["auto", "plain", "chat"]
 Say = Callable[[str], None]
@@ -159,76 +160,101 @@ def check_memory(opened: HuggingFaceModel, *, full: bool) -> None:
         )
 
 
-def train_run(
-    job: BaseJobRecord,
-    opened: HuggingFaceModel,
-    database: Database,
-    questions: Sequence[Question],
-    out: Path,
-    details: Mapping[str, Any],
-    *,
-    resume: bool,
-    every: float = 60.0,
-    say: Say = lambda _: None,
-    count: Count = lambda _what, _total: lambda _more: None,
-) -> BaseRun:
-    """Train one run in `out`, go on with it, or open it if it is finished.
+@dataclass(frozen=True, kw_only=True)
+class Conduct:
+    """How a training is conducted; none of this changes the weights.
 
-    opened: the base model, whose weights adapters leave as they are.
+    checkpoint_every: seconds. count: makes, from what is counted and how many there are, what is
+    called with how many more are done.
     """
-    is_first = os.environ.get("RANK", "0") == "0"
-    if run_folder.is_finished(out):
-        run_folder.open_folder(out, job, resume=resume)
-        return cast(BaseRun, open_run(out))
-    if is_first:
-        run_folder.open_folder(out, job, resume=resume)
-        run_folder.start_run(out, job, details, say)
-        versions = {name: version(name) for name in LIBRARIES if find_spec(name)}
-        update_run(out, versions={**read_record(out).versions, **versions})
-    maker = RowMaker(
-        database,
-        questions,
-        job.prompt,
-        seed=job.seed,
-        without=job.without,
-        reads_documents=job.reads_documents,
-    )
-    dataset = RowDataset(maker, opened, batch=job.batch, steps=job.steps)
-    tokens = sum(len(dataset[i].ids) for i in range(min(len(dataset), dataset.rows_per_epoch)))
-    per_row = tokens / min(len(dataset), dataset.rows_per_epoch)
-    model = add_adapters(opened, job) if job.rank else opened.model.train()
-    from wherefrom.huggingface.trainer import train_rows
 
-    make_folder(out)
-    trainer, seconds = train_rows(
-        model,
-        dataset,
-        job,
-        out / "checkpoints",
-        every=every,
-        snapshot=out / SNAPSHOT_FOLDER if job.rank else None,
-        advance=count("training", job.steps),
-    )
-    if trainer.is_world_process_zero():
-        _save_trained(trainer, opened, job, out)
-        points = [line for line in trainer.state.log_history if "loss" in line]
-        lines = [json.dumps({"step": p["step"], "loss": p["loss"]}) + "\n" for p in points]
-        keep_files(out, {"metrics.jsonl": "".join(lines)})
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        update_run(
-            out,
-            status="finished",
-            steps=job.steps,
-            trained_tokens=round(per_row * job.batch * job.steps),
-            seconds=seconds,
-            peak_mb=peak,
+    resume: bool = True
+    checkpoint_every: float = 60.0
+    say: Say = lambda _: None
+    count: Count = lambda _what, _total: lambda _more: None
+
+
+@dataclass(frozen=True, eq=False)
+class BaseTraining:
+    """One training of a model of others: its job, what it learns from, its folder.
+
+    details: what run.json says besides the job.
+    """
+
+    job: BaseJobRecord
+    database: Database
+    questions: Sequence[Question]
+    out: Path
+    details: Mapping[str, Any]
+
+    def find_finished(self, *, resume: bool = True) -> BaseRun | None:
+        """The run, if it is there and finished; a UserError if it is another one."""
+        if not run_folder.is_finished(self.out):
+            return None
+        run_folder.open_folder(self.out, self.job, resume=resume)
+        return cast(BaseRun, open_run(self.out))
+
+    def run(self, opened: HuggingFaceModel, how: Conduct) -> BaseRun:
+        """Train the run, or go on with it; adapters leave the weights of `opened` as they are."""
+        job, out = self.job, self.out
+        if os.environ.get("RANK", "0") == "0":
+            run_folder.open_folder(out, job, resume=how.resume)
+            run_folder.start_run(out, job, self.details, how.say)
+            versions = {name: version(name) for name in LIBRARIES if find_spec(name)}
+            update_run(out, versions={**read_record(out).versions, **versions})
+        maker = RowMaker(
+            self.database,
+            self.questions,
+            job.prompt,
+            seed=job.seed,
+            without=job.without,
+            reads_documents=job.reads_documents,
         )
-        shutil.rmtree(out / "checkpoints", ignore_errors=True)
-    trainer.accelerator.wait_for_everyone()
-    if job.rank:
-        opened.model = model.unload()
-    opened.model.eval()
-    return cast(BaseRun, open_run(out))
+        dataset = RowDataset(maker, opened, batch=job.batch, steps=job.steps)
+        model = add_adapters(opened, job) if job.rank else opened.model.train()
+        from wherefrom.huggingface.trainer import train_rows
+
+        trainer, seconds = train_rows(
+            model,
+            dataset,
+            job,
+            make_folder(out) / "checkpoints",
+            every=how.checkpoint_every,
+            snapshot=out / SNAPSHOT_FOLDER if job.rank else None,
+            advance=how.count("training", job.steps),
+        )
+        self._keep(trainer, opened, dataset, seconds)
+        if job.rank:
+            opened.model = model.unload()
+        opened.model.eval()
+        return cast(BaseRun, open_run(out))
+
+    def _keep(
+        self, trainer: Any, opened: HuggingFaceModel, dataset: RowDataset, seconds: float
+    ) -> None:
+        """Write the model and the record of the training; all processes call it."""
+        out, part = self.out, self.out / f"{MODEL_FOLDER}.part"
+        if trainer.is_world_process_zero():
+            shutil.rmtree(part, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
+        trainer.save_model(str(part))  # by all processes: each may hold a part of the weights
+        if trainer.is_world_process_zero():
+            _keep_model(part, opened, self.job, out)
+            points = [line for line in trainer.state.log_history if "loss" in line]
+            lines = [json.dumps({"step": p["step"], "loss": p["loss"]}) + "\n" for p in points]
+            counted = min(len(dataset), dataset.rows_per_epoch)
+            tokens = sum(len(dataset[i].ids) for i in range(counted)) / counted * len(dataset)
+            keep_files(
+                out,
+                {"metrics.jsonl": "".join(lines)},
+                status="finished",
+                steps=self.job.steps,
+                trained_tokens=round(tokens),
+                seconds=seconds,
+                peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            )
+            shutil.rmtree(out / "checkpoints", ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
 
 
 def export_trained(run: BaseRun, out: Path) -> None:
@@ -269,13 +295,12 @@ def add_adapters(opened: HuggingFaceModel, job: BaseJobRecord) -> Any:
     return model
 
 
-def _save_trained(trainer: Any, opened: HuggingFaceModel, job: BaseJobRecord, out: Path) -> None:
-    """Write RUN/model whole or not at all, and record its files."""
-    part, saved = out / f"{MODEL_FOLDER}.part", out / MODEL_FOLDER
-    shutil.rmtree(part, ignore_errors=True)
-    trainer.accelerator.unwrap_model(trainer.model).save_pretrained(part)
+def _keep_model(part: Path, opened: HuggingFaceModel, job: BaseJobRecord, out: Path) -> None:
+    """Make what was saved in `part` the run's model, and record its files."""
+    saved = out / MODEL_FOLDER
     opened.tokens.save_pretrained(part)
-    (part / "README.md").unlink(missing_ok=True)  # PEFT's card, which is empty
+    for name in UNWANTED:
+        (part / name).unlink(missing_ok=True)
     if saved.exists():
         shutil.rmtree(saved)
     part.rename(saved)

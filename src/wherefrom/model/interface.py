@@ -4,8 +4,10 @@ An implementation says how text becomes tokens (`encode`, `decode`, `closes`) an
 logits (`forward`, `fork`): `model/own.py` for our decoder, `model/huggingface.py` for the causal
 models of transformers. Decoding and scoring are written here, once.
 
-Prompts that are answered together have one length, and what is scored is padded on the right, so
-no architecture needs a mask for padding. What all prompts start with is read once.
+No architecture needs a mask for padding. Prompts of different lengths are answered together: all
+are read up to the length of the shortest, and then each step reads the next token of every row,
+which is one of its prompt or of its answer. What is scored is padded on the right. What all prompts
+start with is read once.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ STATE_LAYERS = 8  # layers of which hidden states are kept, at most
 SCORED_TOKENS = 2_048  # tokens that go through a model together when they are scored,
 SCORED_LOGITS = 2**24  # and logits over the whole vocabulary that are held
 LEAST_SHARED = 8  # tokens that prompts must share for them to be read once
+MAX_LENGTH_SPREAD = 8  # tokens by which prompts that are answered together may differ in length
 FLOOR = float(np.log(3e-4))  # known answers are not followed where they are less likely than this
 
 
@@ -113,6 +116,14 @@ class LanguageModel(ABC):
         ids: (b, t), behind what the `past` holds, which may be changed. None: nothing.
         """
 
+    def logits_at(self, ids: Tensor, past: Any, positions: Tensor) -> Tensor:
+        """Logits (n, V) at flat indices into `ids` (b, t); a past that is given is extended."""
+        length = ids.shape[1]
+        rows, places = positions // length, positions % length
+        keep = length - int(places.min()) if len(places) else 1
+        logits, _, _ = self.forward(ids, past, keep)
+        return logits[rows, places - (length - keep)]
+
     @abstractmethod
     def fork(self, past: Any, rows: Sequence[int]) -> Any:
         """A copy of a past that holds these rows; a row may come several times."""
@@ -153,7 +164,9 @@ class LanguageModel(ABC):
         """
         tree = AnswerTree(self, prompts, longest, known=known, places=places, samples=samples)
         first_place = min((min(each, default=0) for each in places), default=None)
-        for rows, past, ids in self._batches(prompts, first_place):
+        # hidden states are taken as a prompt is read at once
+        spread = 0 if places else MAX_LENGTH_SPREAD
+        for rows, past, ids in self._batches(prompts, first_place, spread):
             tree.answer_rows(rows, past, ids)
         return tree.replies
 
@@ -169,17 +182,22 @@ class LanguageModel(ABC):
             return np.empty((len(prompts), 0))
         longest = max(map(len, known))
         tree = AnswerTree(self, prompts, longest, known=known, floor=floor, is_greedy=False)
-        for rows, past, ids in self._batches(prompts, None):
+        for rows, past, ids in self._batches(prompts, None, MAX_LENGTH_SPREAD):
             tree.answer_rows(rows, past, ids)
         return np.stack([reply.known for reply in tree.replies])
 
     def _batches(
-        self, prompts: Sequence[Ids], most: int | None
+        self, prompts: Sequence[Ids], most: int | None, spread: int
     ) -> Iterator[tuple[list[int], Any, Tensor]]:
-        """Rows of one length, the past that all prompts share (`most` tokens), and their rest."""
+        """Rows of similar length, the past that all prompts share, and what is read of the rows.
+
+        That is the rest of each prompt, up to the length of the shortest. most: shared tokens.
+        spread: tokens by which the lengths may differ.
+        """
         past, shared = self._read_shared(prompts, most)
-        for rows in group_by_length(prompts, self.rows):
-            ids = torch.tensor([prompts[row][shared:] for row in rows], device=self.device)
+        for rows in group_by_length(prompts, self.rows, spread):
+            shortest = min(len(prompts[row]) for row in rows)
+            ids = torch.tensor([prompts[row][shared:shortest] for row in rows], device=self.device)
             yield rows, self._repeat(past, len(rows)), ids
 
     def _repeat(self, past: Any, count: int) -> Any:
@@ -243,32 +261,44 @@ class LanguageModel(ABC):
         """The scores of rows (prompt, continuation) whose first `shared` tokens the past holds."""
         whole = [torch.tensor([*before, *after]) for before, after in rows]
         # padding stands behind the tokens that count, and so does not change them
-        padded = pad_sequence(whole, batch_first=True).to(self.device)
-        first = min(len(before) for before, _ in rows)  # the first token that is scored
-        targets = padded[:, first:, None]
-        logits, _, _ = self.forward(padded[:, shared:-1], past, targets.shape[1])
+        padded = pad_sequence(whole, batch_first=True).to(self.device)[:, shared:]
+        length = padded.shape[1] - 1
+        lengths = [len(after) for _, after in rows]
+        positions = torch.cat(
+            [
+                torch.arange(len(after)) + i * length + len(before) - 1 - shared
+                for i, (before, after) in enumerate(rows)
+            ]
+        ).to(self.device)
+        targets = torch.tensor([token for _, after in rows for token in after], device=self.device)
+        logits = self.logits_at(padded[:, :-1], past, positions)
         log_p = logits.float().log_softmax(-1)
-        own = log_p.gather(-1, targets)[..., 0].double().cpu().numpy()
-        other = log_p.scatter(-1, targets, -torch.inf).amax(-1).double().cpu().numpy()
-        for i, (before, after) in enumerate(rows):
-            here = slice(len(before) - first, len(before) - first + len(after))
-            yield TokenScores(own[i, here], other[i, here])
+        own = log_p.gather(-1, targets[:, None])[:, 0].double().cpu()
+        other = log_p.scatter_(-1, targets[:, None], -torch.inf).amax(-1).double().cpu()
+        for own_part, other_part in zip(own.split(lengths), other.split(lengths), strict=True):
+            yield TokenScores(own_part.numpy(), other_part.numpy())
 
 
-def group_by_length(prompts: Sequence[Ids], most: int) -> Iterator[list[int]]:
-    """Indices of prompts of equal length, the shortest first; at most `most` at a time."""
-    groups: dict[int, list[int]] = defaultdict(list)
-    for i, prompt in enumerate(prompts):
-        groups[len(prompt)].append(i)
-    for _, indices in sorted(groups.items()):
-        yield from (indices[first : first + most] for first in range(0, len(indices), most))
+def group_by_length(prompts: Sequence[Ids], most: int, spread: int) -> Iterator[list[int]]:
+    """Indices of prompts of similar length, the shortest first; at most `most` at a time.
+
+    spread: tokens by which the lengths in a group may differ.
+    """
+    group: list[int] = []
+    for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
+        if group and (len(group) == most or len(prompts[i]) > len(prompts[group[0]]) + spread):
+            yield group
+            group = []
+        group.append(i)
+    if group:
+        yield group
 
 
 class AnswerNode(NamedTuple):
     """The beginning of an answer, which is that of the greedy answer, of samples or of known ones.
 
-    row: the prompt. samples: how many begin so. known: the node among the known answers, or None.
-    log_probability: of the beginning.
+    It is empty as long as the prompt is read. row: the prompt. samples: how many begin so. known:
+    the node among the known answers, or None. log_probability: of the beginning.
     """
 
     row: int
@@ -323,55 +353,80 @@ class AnswerTree:
         self.replies = [Reply(np.full(len(known), -np.inf)) for _ in prompts]
 
     def answer_rows(self, rows: Sequence[int], past: Any, ids: Tensor) -> None:
-        """Answer prompts of one length, of which `ids` are the tokens behind the `past`."""
-        length = len(self.prompts[rows[0]])
-        log_p, states, past = self._forward(ids, past)
-        entropy = torch.special.entr(log_p.exp()).sum(-1).tolist()
-        for i, row in enumerate(rows):
-            self.replies[row].entropy = entropy[i]
-            if states is not None:
-                wanted = torch.tensor([*self.places[row], length - 1, length - 1])
-                kept = states[:, i, wanted - (length - ids.shape[1])]
-                self.replies[row].states = kept.transpose(0, 1).half().cpu().numpy()
-        # the last token of an answer is not read again, so it may be one behind the longest input
-        room = min(self.longest, self.model.longest - length + 1)
+        """Answer prompts, of whose first tokens the `past` holds some and `ids` are the others."""
+        read = min(len(self.prompts[row]) for row in rows)  # tokens that the model has read
         known = None if self.known is None else 0
         nodes = [AnswerNode(row, (), self.is_greedy, self.samples, known, 0.0) for row in rows]
-        waiting = [(past, len(rows), *self._grow(log_p, nodes, is_last=room == 1))]
+        log_p, states, past = self._forward(ids, past, nodes, read)
+        if states is not None:  # all prompts have this length
+            for i, row in enumerate(rows):
+                wanted = torch.tensor([*self.places[row], read - 1, read - 1])
+                kept = states[:, i, wanted - (read - ids.shape[1])]
+                self.replies[row].states = kept.transpose(0, 1).half().cpu().numpy()
+        waiting = [(past, read, len(rows), *self._grow(log_p, nodes, read))]
         while waiting:
-            past, count, parents, nodes = waiting.pop()
+            past, read, count, parents, nodes = waiting.pop()
             if not nodes:
                 continue
             most = self.model.nodes  # at a time, for memory's sake
-            if len(nodes) > most:
-                waiting.append((past, count, parents[most:], nodes[most:]))
+            is_past_needed_again = len(nodes) > most
+            if is_past_needed_again:
+                waiting.append((past, read, count, parents[most:], nodes[most:]))
                 parents, nodes = parents[:most], nodes[:most]
-            if parents != list(range(count)):  # else the past is used as it is, for the last time
+            if is_past_needed_again or parents != list(range(count)):
                 past = self.model.fork(past, parents)
-            tokens = torch.tensor([node.ids[-1:] for node in nodes], device=self.model.device)
-            log_p, states, past = self._forward(tokens, past)
+            tokens = [node.ids[-1] if node.ids else self.prompts[node.row][read] for node in nodes]
+            ids, read = torch.tensor(tokens, device=self.model.device)[:, None], read + 1
+            log_p, states, past = self._forward(ids, past, nodes, read)
             for i, node in enumerate(nodes):
                 if node.greedy and states is not None:
                     self.replies[node.row].states[-1] = states[:, i, 0].half().cpu().numpy()
-            is_last = len(nodes[0].ids) + 1 == room
-            waiting.append((past, len(nodes), *self._grow(log_p, nodes, is_last=is_last)))
+            waiting.append((past, read, len(nodes), *self._grow(log_p, nodes, read)))
 
-    def _forward(self, ids: Tensor, past: Any) -> tuple[Tensor, Tensor | None, Any]:
-        """log p of what follows the last token (b, V), the hidden states, and the past."""
-        logits, states, past = self.model.forward(ids, past, 1, self.layers)
-        return logits[:, 0].float().log_softmax(-1), states, past
+    def _is_reading(self, node: AnswerNode, read: int) -> bool:
+        """Whether the prompt has more tokens than the model has read."""
+        return read < len(self.prompts[node.row])
+
+    def _forward(
+        self, ids: Tensor, past: Any, nodes: Sequence[AnswerNode], read: int
+    ) -> tuple[Tensor, Tensor | None, Any]:
+        """log p of what follows the last token (n, V), the hidden states, and the past.
+
+        n: the nodes whose prompt is read. read: tokens that the model will have read.
+        """
+        answering = [i for i, node in enumerate(nodes) if not self._is_reading(node, read)]
+        if past is None or self.layers:
+            logits, states, past = self.model.forward(ids, past, 1, self.layers)
+            return logits[answering, 0].float().log_softmax(-1), states, past
+        ends = torch.tensor(answering, dtype=torch.long, device=self.model.device) + 1
+        logits = self.model.logits_at(ids, past, ends * ids.shape[1] - 1)
+        return logits.float().log_softmax(-1), None, past
 
     def _grow(
-        self, log_p: Tensor, nodes: Sequence[AnswerNode], *, is_last: bool
+        self, log_p: Tensor, nodes: Sequence[AnswerNode], read: int
     ) -> tuple[list[int], list[AnswerNode]]:
-        """Longer beginnings, and which node each goes on from; whole answers go into replies."""
+        """Longer beginnings, and which node each goes on from; whole answers go into replies.
+
+        log_p: of the nodes whose prompt is read; the others go on as they are.
+        """
         top = log_p.max(-1)  # of equals the first
         best_ids, best_values = top.indices.tolist(), top.values.tolist()
         second_values = log_p.scatter(1, top.indices[:, None], -torch.inf).amax(-1).tolist()
         rows = log_p.cpu().numpy() if self.known or self.samples else None
         parents: list[int] = []
         longer: list[AnswerNode] = []
-        for i, node in enumerate(nodes):
+        answering = iter(range(len(log_p)))
+        for parent, node in enumerate(nodes):
+            if self._is_reading(node, read):
+                parents.append(parent)
+                longer.append(node)
+                continue
+            i = next(answering)
+            if not node.ids:
+                self.replies[node.row].entropy = float(torch.special.entr(log_p[i].exp()).sum())
+            # the last token of an answer is not read again, so it may be one behind the longest
+            room = min(self.longest, self.model.longest - len(self.prompts[node.row]) + 1)
+            is_last = len(node.ids) + 1 == room
             reply, best = self.replies[node.row], None
             followed: dict[int, tuple[int, float]] = {}
             drawn: Counter[int] = Counter()
@@ -392,7 +447,7 @@ class AnswerTree:
                     is_best, count = False, 0
                 known, so_far = followed.get(token, (None, 0.0)) if not is_last else (None, 0.0)
                 if is_best or count or known is not None:
-                    parents.append(i)
+                    parents.append(parent)
                     longer.append(AnswerNode(node.row, ids, is_best, count, known, so_far))
         return parents, longer
 

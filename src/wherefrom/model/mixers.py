@@ -49,6 +49,10 @@ class LayerCache:
             self.stores[name][:, :, start : self.length] = chunk
         return tuple(self.stores[name][:, :, : self.length] for name in chunks)
 
+    def filled(self) -> dict[str, Tensor]:
+        """All of each tensor so far."""
+        return {name: store[:, :, : self.length] for name, store in self.stores.items()}
+
 
 class Cache:
     """One LayerCache for each layer, and how many tokens were read; all rows are equally long."""
@@ -62,8 +66,9 @@ class Cache:
         fork = Cache(0, 0)
         fork.length = self.length
         for layer in self.layers:
-            stores = {name: store.index_select(0, rows) for name, store in layer.stores.items()}
-            fork.layers.append(LayerCache(layer.capacity, layer.length, stores))
+            copy = LayerCache(layer.capacity)
+            copy.extend(**{name: store[rows] for name, store in layer.filled().items()})
+            fork.layers.append(copy)
         return fork
 
 

@@ -48,6 +48,9 @@ class OwnModel(LanguageModel):
         logits = self.decoder(ids, cache=cache, select=select)
         return logits.view(rows, keep, -1), None, cache
 
+    def logits_at(self, ids: Tensor, past: Any, positions: Tensor) -> Tensor:
+        return self.decoder(ids, cache=past, select=positions)
+
     def fork(self, past: Any, rows: Sequence[int]) -> Any:
         return past.fork(torch.tensor(rows, device=self.device))
 

@@ -20,7 +20,7 @@ from wherefrom.corpus.matching import (
 )
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError, checked
-from wherefrom.provenance.audited import AuditRun, load_confidence, open_run
+from wherefrom.provenance.audited import AuditRun, BaseRun, load_confidence, open_run
 from wherefrom.provenance.confidence.fit import CALIBRATED
 from wherefrom.provenance.evidence import Evidence, open_run_evidence
 from wherefrom.provenance.verdicts import AskedRun, AskOptions, Verdict
@@ -101,6 +101,7 @@ def make_matcher(
         near_words=lambda template: near_words.get(template, {}),
         similar=lambda name: [line.subject for line in evidence.find_similar(name)],
         is_name_word=evidence.has_name_word,
+        lines_about=evidence.lines_about,
     )
 
 
@@ -142,6 +143,7 @@ class Asker(AskedRun, AbstractContextManager["Asker"]):
         verdicts: dict[int, Verdict] = {}
         questions: list[str] = []
         subjects: list[str] = []
+        lines: list[tuple[int, ...]] = []
         for i, row in enumerate(rows):
             try:
                 understood = self.understand(
@@ -149,6 +151,7 @@ class Asker(AskedRun, AbstractContextManager["Asker"]):
                 )
                 questions.append(understood.text)
                 subjects.append(understood.subject)
+                lines.append(understood.lines)
             except UserError as problem:
                 why = f"{row.where}{problem}"
                 candidates = [one.text for one in getattr(problem, "candidates", ())]
@@ -157,10 +160,11 @@ class Asker(AskedRun, AbstractContextManager["Asker"]):
                 )
         answered = [i for i in range(len(rows)) if i not in verdicts]
         with self._lock:
-            found = self.give_verdicts(questions, subjects, how)
-        for i, verdict in zip(answered, found, strict=True):
+            found = self.give_verdicts(questions, subjects, how, lines)
+        for i, verdict, picked in zip(answered, found, lines, strict=True):
             is_reworded = fold_words(verdict.question) != fold_words(rows[i].question)
-            verdicts[i] = replace(verdict, asked=rows[i].question) if is_reworded else verdict
+            asked = rows[i].question if is_reworded else ""
+            verdicts[i] = replace(verdict, asked=asked, lines=picked)
         return [verdicts[i] for i in range(len(rows))]
 
     @cached_property
@@ -216,7 +220,8 @@ def open_asker(
     if isinstance(source, Asker):
         return source
     run = open_run(source)
-    is_calibrated = isinstance(run, AuditRun) or CALIBRATED in read_record(run.folder).files
+    is_audit = isinstance(run, AuditRun) and not isinstance(run, BaseRun)
+    is_calibrated = is_audit or CALIBRATED in read_record(run.folder).files
     confidence = load_confidence(run) if is_calibrated else None
     evidence = open_run_evidence(run, say=say)
     notes = [] if evidence is not None else [NO_TEXT]

@@ -7,7 +7,7 @@ makes it again if it is missing or broken. `find_support` looks answers up in it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wherefrom.corpus.database import RUN_DATABASE, Database, ExtractedAnswer
-from wherefrom.corpus.facts import kind_of, read_facts
+from wherefrom.corpus.facts import kind_of, read_facts, stating_documents
 from wherefrom.corpus.folding import (
     FoldedName,
     Word,
@@ -36,14 +36,15 @@ from wherefrom.training.run_folder import (
 )
 
 MOST_LINES = 1_000  # documents of each kind that are read for one name
-SHOWN_LINES = 3  # lines kept for an answer, or similar names suggested
+SHOWN_LINES = 3  # lines kept for an answer, or similar names suggested,
+MOST_SHOWN_LINES = 6  # or more if so many different values are stated
 STATED = (
     0.5  # probability that documents state an answer at all, from which on they count as stating
 )
-STATED_ANSWER = 0.2  # probability from which on an answer is one of those that they state
 STATES_OTHER = 0.5  # from this probability on a line contradicts any other answer
 ALIKE = 0.72  # names that are less similar are not suggested
 CANDIDATES = 15  # similar names of each kind that are compared
+MAX_KEPT_NAMES = 1_000  # for which the similar names are kept in memory
 MOST_NAME_WORDS = 12  # in a longer name no known names are looked for
 MOST_SEARCHED_WORDS = 12  # of a name; the documents found are then read
 SUFFIXES = frozenset({"jr", "sr", "ii", "iii", "iv"})  # "Ann Lee Jr." is not Ann Lee
@@ -62,6 +63,7 @@ class EvidenceLine:
     subject: str  # of the document, as it spells the name
     about: bool  # the document's subject is the one asked about
     states_answer: bool = False
+    states: str = ""  # the answer, or another value, that it states for the relation
     document: int = -1  # its index
 
 
@@ -77,6 +79,8 @@ class Evidence(AbstractContextManager["Evidence"]):
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        # a name in no document is looked up twice: to understand the question, and for the verdict
+        self._find_similar_once = lru_cache(MAX_KEPT_NAMES)(self._find_similar)
 
     def find(self, subject: str, *, most: int = MOST_LINES) -> list[EvidenceLine]:
         """Lines about the subject, then lines that mention it, each in the order of the text.
@@ -96,9 +100,11 @@ class Evidence(AbstractContextManager["Evidence"]):
 
     def find_similar(self, subject: str) -> list[EvidenceLine]:
         """The first line about each of the subjects whose names are most similar."""
+        return list(self._find_similar_once(fold_words(subject)))
+
+    def _find_similar(self, words: FoldedName) -> list[EvidenceLine]:
         from rapidfuzz import fuzz, process
 
-        words = fold_words(subject)
         similarity: dict[int, float] = {}  # by the number of a subject
         options: Any = {"limit": CANDIDATES, "score_cutoff": 100 * ALIKE}
         for ordered, names in zip((words, sorted(words)), self._names, strict=True):
@@ -158,6 +164,10 @@ class Evidence(AbstractContextManager["Evidence"]):
             if len(facts) >= most:
                 break
         return facts
+
+    def lines_about(self, name: str) -> dict[int, str]:
+        """The numbers and texts of the lines about a subject."""
+        return {line.line: line.text for line in self.find(name) if line.about}
 
     def has_name_word(self, word: str) -> bool:
         """Whether a folded word is part of the name of a subject."""
@@ -290,13 +300,23 @@ def save_database(database: Database, file: Path, questions: Sequence[Question] 
 
 
 @dataclass(frozen=True)
+class StatedValue:
+    """A value that documents state for a relation, with its probability and their lines."""
+
+    answer: str
+    probability: float
+    lines: tuple[int, ...]
+    is_answer: bool = False  # it is what the model says
+
+
+@dataclass(frozen=True)
 class Support:
     """What the evidence says about one answer and its subject.
 
-    seen: documents name the subject. states_other: they state another answer. others: all answers
-    but this one that they state. lines: those shown. similar: lines about similar names, if none
-    names the subject. probability: that the answer is what the lines state for this relation.
-    of_kind: the answer is a number exactly if the relation's answers are.
+    seen: documents name the subject. states_other: they state another answer. lines: those shown.
+    similar: lines about similar names, if none names the subject. stated: every value that they
+    state, the likeliest first. probability: that the answer is what the lines state for this
+    relation. of_kind: the answer is a number exactly if the relation's answers are.
     """
 
     seen: bool
@@ -304,9 +324,23 @@ class Support:
     states_other: bool
     lines: tuple[EvidenceLine, ...]
     similar: tuple[EvidenceLine, ...]
-    others: tuple[str, ...] = ()
+    stated: tuple[StatedValue, ...] = ()
     probability: float = 0.0
     of_kind: bool = True
+
+    @property
+    def others(self) -> tuple[StatedValue, ...]:
+        """The values that are stated and are not the answer."""
+        return tuple(value for value in self.stated if not value.is_answer)
+
+    @property
+    def share(self) -> float:
+        """The answer's share of what different lines state; 1 where they do not contradict it."""
+        own = sum(value.probability for value in self.stated if value.is_answer)
+        where = {line for value in self.stated if value.is_answer for line in value.lines}
+        against = [value for value in self.others if where.isdisjoint(value.lines)]
+        total = own + sum(value.probability for value in against)
+        return own / total if own and against else 1.0
 
 
 def find_support(
@@ -316,47 +350,107 @@ def find_support(
     known_answers: Sequence[str],
     *,
     templates: Sequence[str] | None = None,
+    only_lines: Sequence[Collection[int]] | None = None,
 ) -> list[Support]:
     """The support of each answer about each subject; `templates` are the relations asked for.
 
     What was read for a relation decides. If nothing could be read for it, any words of a line
     about the subject state an answer; other answers that it may state are the `known_answers`.
+    only_lines: for each question the lines that it is about, if not all about the subject: none.
     """
     known = list(dict.fromkeys(known_answers))
     relations = templates if templates is not None else [""] * len(subjects)
-    found = []
-    for subject, answer, template in zip(subjects, answers, relations, strict=True):
-        of_kind = evidence.is_of_kind(answer, template)
-        lines = evidence.find(subject)
-        if not lines:
-            similar = tuple(evidence.find_similar(subject))
-            found.append(Support(False, False, False, (), similar, of_kind=of_kind))
-            continue
-        readings = evidence.readings(subject, template)
-        if readings is None:
-            readings = _read_words(lines, subject, answer, known)
-        words = fold_words(answer) if of_kind else ()
-        same = [reading for reading in readings if fold_words(reading.text) == words]
-        others = [reading for reading in readings if fold_words(reading.text) != words]
-        probability = sum(reading.probability for reading in same)
-        stated_at_all = sum(reading.probability for reading in readings) >= STATED
-        states_answer = stated_at_all and probability >= STATED_ANSWER
-        stating = same if states_answer else others[:1]
-        where = {document for reading in stating for document, _, _ in reading.spans}
-        lines.sort(key=lambda line: (line.document not in where, not line.about, line.line))
-        shown = tuple(
-            replace(line, states_answer=states_answer and line.about and line.document in where)
-            for line in lines[:SHOWN_LINES]
-        )
-        stated = tuple(
-            other.text for other in others if stated_at_all and other.probability >= STATED_ANSWER
-        )
-        contradicts = bool(others) and others[0].probability >= STATES_OTHER
-        states_other = contradicts and not states_answer
-        found.append(
-            Support(True, states_answer, states_other, shown, (), stated, probability, of_kind)
-        )
-    return found
+    chosen = only_lines if only_lines is not None else [()] * len(subjects)
+    rows = zip(subjects, answers, relations, chosen, strict=True)
+    return [
+        _support(evidence, subject, answer, template, known, only)
+        for subject, answer, template, only in rows
+    ]
+
+
+def _support(
+    evidence: Evidence,
+    subject: str,
+    answer: str,
+    template: str,
+    known: Sequence[str],
+    only: Collection[int],
+) -> Support:
+    of_kind = evidence.is_of_kind(answer, template)
+    lines = [line for line in evidence.find(subject) if not only or line.line in only]
+    if not lines:
+        similar = tuple(evidence.find_similar(subject))
+        return Support(False, False, False, (), similar, of_kind=of_kind)
+    readings = evidence.readings(subject, template)
+    if readings is None:
+        readings = _read_words(lines, subject, answer, known)
+    elif only:
+        readings = _restrict(readings, {line.document for line in lines})
+    words = fold_words(answer) if of_kind else ()
+    line_of = {line.document: line.line for line in lines}
+    stated_at_all = sum(reading.probability for reading in readings) >= STATED
+    stated = []
+    for reading, documents in zip(readings, stating_documents(readings), strict=True):
+        where = tuple(line_of[document] for document in documents if document in line_of)
+        is_answer = fold_words(reading.text) == words
+        if stated_at_all and where:
+            stated.append(StatedValue(reading.text, reading.probability, where, is_answer))
+    probability = sum(r.probability for r in readings if fold_words(r.text) == words)
+    others = [reading for reading in readings if fold_words(reading.text) != words]
+    contradicts = bool(others) and others[0].probability >= STATES_OTHER
+    states_answer = any(value.is_answer for value in stated)
+    return Support(
+        seen=True,
+        states_answer=states_answer,
+        states_other=contradicts and not states_answer,
+        lines=_choose_lines(lines, stated),
+        similar=(),
+        stated=tuple(stated),
+        probability=probability,
+        of_kind=of_kind,
+    )
+
+
+def _restrict(
+    readings: Sequence[ExtractedAnswer], documents: Collection[int]
+) -> list[ExtractedAnswer]:
+    """What some of the documents about a subject state; the probabilities have the same sum."""
+    kept = []
+    for reading in readings:
+        pairs = list(zip(reading.spans, reading.chances, strict=True))
+        here = [(span, chance) for span, chance in pairs if span[0] in documents]
+        if here:
+            spans, chances = zip(*here, strict=True)
+            kept.append(ExtractedAnswer(reading.text, sum(chances), spans, chances))
+    total, left = (sum(each.probability for each in several) for several in (readings, kept))
+    scaled = [each._replace(probability=each.probability * total / left) for each in kept]
+    return sorted(scaled, key=lambda reading: -reading.probability)
+
+
+def _choose_lines(
+    lines: Sequence[EvidenceLine], stated: Sequence[StatedValue]
+) -> tuple[EvidenceLine, ...]:
+    """The lines to show: one of each stated value, the answer first, then others."""
+    values = sorted(stated, key=lambda value: not value.is_answer)
+    states: dict[int, StatedValue] = {}
+    for value in values:
+        for number in value.lines:
+            states.setdefault(number, value)
+    first = [value.lines[0] for value in values]
+
+    def order(line: EvidenceLine) -> tuple[bool, bool, bool, int]:
+        value = states.get(line.line) if line.about else None
+        is_own = value is not None and value.is_answer
+        return (line.line not in first, not is_own, not line.about, line.line)
+
+    shown = sorted(lines, key=order)[: max(SHOWN_LINES, min(len(first), MOST_SHOWN_LINES))]
+    marked = []
+    for line in shown:
+        if line.about and line.line in states:
+            value = states[line.line]
+            line = replace(line, states=value.answer, states_answer=value.is_answer)
+        marked.append(line)
+    return tuple(sorted(marked, key=lambda line: (not line.states_answer, not line.states)))
 
 
 def _read_words(

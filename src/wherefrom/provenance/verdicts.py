@@ -16,9 +16,16 @@ from typing import Any
 import numpy as np
 
 from wherefrom.errors import Printable, UserError
+from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.confidence.calibration import TestedThreshold
 from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
-from wherefrom.provenance.evidence import Evidence, EvidenceLine, Support, find_support
+from wherefrom.provenance.evidence import (
+    Evidence,
+    EvidenceLine,
+    StatedValue,
+    Support,
+    find_support,
+)
 from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals.reader import SignalTable, relation_of
 from wherefrom.provenance.wording import (
@@ -46,7 +53,9 @@ class Verdict(Printable):
     """All that is known about one answer; what cannot be computed is None, never NaN.
 
     answer: what the model says; shown: what the user sees. from_text, right: probabilities,
-    `internal` by the model alone, `checked` with the text. similar: lines about similar names.
+    `internal` by the model alone, `checked` with the text. stated: every value that the text
+    states for this relation, with its lines. similar: lines about similar names. lines: those that
+    the question is about, if it picked one of several subjects of one name.
     asked: the question as it was typed, if it was read as another wording or name. did_you_mean:
     questions that may be meant by one that was refused, whose reason is `error`.
     """
@@ -60,7 +69,7 @@ class Verdict(Printable):
     from_text: Mapping[str, float | None] = field(default_factory=dict)
     right: Mapping[str, float | None] = field(default_factory=dict)
     shown_internal: bool = False
-    also: tuple[str, ...] = ()
+    stated: tuple[StatedValue, ...] = ()
     seen: bool | None = None
     evidence: tuple[EvidenceLine, ...] = ()
     signals: Mapping[str, float | None] = field(default_factory=dict)
@@ -69,6 +78,7 @@ class Verdict(Printable):
     error: str | None = None
     asked: str = ""
     did_you_mean: Sequence[str] = ()
+    lines: Sequence[int] = ()
 
     @property
     def confidence(self) -> float | None:
@@ -80,7 +90,10 @@ class Verdict(Printable):
 
     def summary(self) -> list[tuple[str, str]]:
         """Rows to print: the answer and its sentence, the lines of the text, and why."""
-        lines = [(f"line {line.line}", excerpt(line.text, self.answer)) for line in self.evidence]
+        lines = [
+            (f"line {line.line}", excerpt(line.text, line.states or self.answer))
+            for line in self.evidence
+        ]
         return [(shorten(self.shown), self.sentence()), *lines, ("why", self.why)]
 
     def sentence(self) -> str:
@@ -106,10 +119,18 @@ class Verdict(Printable):
             "from_text": dict(self.from_text),
             "right": dict(self.right),
             "shown_internal": self.shown_internal,
-            "also": list(self.also),
+            "stated": [
+                {"answer": value.answer, "probability": value.probability, "lines": [*value.lines]}
+                for value in self.stated
+            ],
             "seen": self.seen,
             "evidence": [
-                {"line": line.line, "text": line.text, "states_answer": line.states_answer}
+                {
+                    "line": line.line,
+                    "text": line.text,
+                    "states_answer": line.states_answer,
+                    "states": line.states,
+                }
                 for line in self.evidence
             ],
             "signals": dict(self.signals),
@@ -119,6 +140,7 @@ class Verdict(Printable):
             "error": self.error,
             "asked": self.asked,
             "did_you_mean": list(self.did_you_mean),
+            "lines": list(self.lines),
         }
         return record | {name: value for name, value in optional.items() if value}
 
@@ -126,17 +148,18 @@ class Verdict(Printable):
 def add_trace(verdict: Verdict, trace: Mapping[str, Any]) -> Verdict:
     """The verdict with what a trace (its record) says about the lines that state the answer.
 
-    A stated answer is remembered if such a line pushed it above the noise floor, and if it is
-    clearly likelier than for names in no line: a model that hardly learned remembers nothing.
+    A stated answer is remembered if these lines together pushed it, even at the lower end of the
+    interval, above the noise floor, and if it is clearly likelier than for names in no line: a
+    model that hardly learned remembers nothing.
     """
     stating = {line.line for line in verdict.evidence if line.states_answer}
     rows = [row for row in trace["pushed_by"] if row["line"] in stating]
-    if verdict.verdict not in SUPPORTED or not rows:
+    together = trace["lines_that_state_it"]
+    if verdict.verdict not in SUPPORTED or not rows or together is None:
         return verdict
-    pushed = {key: rows[0][key] for key in ("line", "push")}
-    gap = trace["likelier_than_for_other_names"]
-    caused = pushed["push"] > trace["noise_floor"] and (gap is None or gap > REMEMBERED_NATS)
-    pushed["noise_floor"] = trace["noise_floor"]
+    gain = trace["likelier_than_for_other_names"]
+    caused = together["low"] > trace["noise_floor"] and (gain is None or gain > REMEMBERED_NATS)
+    pushed = {"line": rows[0]["line"], **together, "noise_floor": trace["noise_floor"]}
     return replace(verdict, verdict=REMEMBERED if caused else STATED, pushed=pushed)
 
 
@@ -207,17 +230,26 @@ class AskedRun:
     known_answers: tuple[str, ...] = ()
 
     def give_verdicts(
-        self, questions: Sequence[str], subjects: Sequence[str], options: AskOptions
+        self,
+        questions: Sequence[str],
+        subjects: Sequence[str],
+        options: AskOptions,
+        only_lines: Sequence[Collection[int]] | None = None,
     ) -> list[Verdict]:
-        """A verdict on the run's answer to each question."""
+        """A verdict on the run's answer to each question; only_lines: see `find_support`."""
         if not questions:
             return []
         table = self._read_answers(questions, subjects, options)
         rule = self.choose_rule(options)
-        return [decide(rated, rule) for rated in self.rate(questions, subjects, table)]
+        rated = self.rate(questions, subjects, table, only_lines)
+        return [decide(each, rule) for each in rated]
 
     def rate(
-        self, questions: Sequence[str], subjects: Sequence[str], table: SignalTable
+        self,
+        questions: Sequence[str],
+        subjects: Sequence[str],
+        table: SignalTable,
+        only_lines: Sequence[Collection[int]] | None = None,
     ) -> list[RatedAnswer]:
         """The answers of a table with what the text says about them, and their probabilities."""
         answers, signals = table
@@ -225,11 +257,20 @@ class AskedRun:
         if self.evidence is not None:
             relations = list(map(relation_of, questions, subjects))
             support = find_support(
-                self.evidence, subjects, answers, self.known_answers, templates=relations
+                self.evidence,
+                subjects,
+                answers,
+                self.known_answers,
+                templates=relations,
+                only_lines=only_lines,
             )
         probabilities: dict[str, dict[str, Floats | None]] = {}
         if self.confidence is not None:
             probabilities = self.confidence.probabilities(signals, support)
+            right = probabilities[RIGHT][CHECKED]
+            if support is not None and right is not None:  # lines that contradict the answer
+                shares = np.array([one.share for one in support])
+                probabilities[RIGHT][CHECKED] = np.minimum(right, shares)
         return [
             RatedAnswer(
                 question=question,
@@ -246,6 +287,9 @@ class AskedRun:
         self, questions: Sequence[str], subjects: Sequence[str], options: AskOptions
     ) -> SignalTable:
         """The run's answers, and what the model gives away about them."""
+        if self.confidence is None and isinstance(self.run, BaseRun):
+            texts = self.run.answer_questions(questions)
+            return SignalTable(tuple(texts), {})
         if self.confidence is None:
             found = answer_all(self.run.model, self.run.tokens, questions, report=options.report)
             columns = {"log_probability": np.array([answer.log_probability for answer in found])}
@@ -318,7 +362,7 @@ def _fields_of_text(support: Support) -> dict[str, Any]:
         "seen": support.seen,
         "evidence": support.lines,
         "similar": support.similar,
-        "also": support.others if support.states_answer else (),
+        "stated": support.stated,
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from wherefrom.provenance.confidence.calibration import NEVER, TestedThreshold
 from wherefrom.provenance.confidence.fit import RIGHT
-from wherefrom.provenance.evidence import EvidenceLine, Support
+from wherefrom.provenance.evidence import EvidenceLine, StatedValue, Support
 
 if TYPE_CHECKING:
     from wherefrom.provenance.verdicts import RatedAnswer, ShowRule, Verdict
@@ -17,6 +17,7 @@ DONT_KNOW = "I don't know"
 NO_TEXT = "there is no text to look the answer up in"
 NO_CALIBRATION = "there is no confidence: the run was not calibrated; `wherefrom study` does that"
 LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
+LISTED_LINES = 5  # numbers of lines within a sentence
 LONGEST_LINE = 200  # characters of a document below a verdict
 DIFFERENCE_SHOWN = 0.1  # a sentence says both probabilities if they differ by this much
 
@@ -45,10 +46,15 @@ def _describe_origin(verdict: Verdict) -> str:
     where = f"Stated by {_lines(stating)}"
     if verdict.verdict == REMEMBERED and verdict.pushed is not None:
         where = f"Remembered: line {verdict.pushed['line']:.0f} states it and pushed it"
-    if verdict.also:
-        also = _join([shorten(other) for other in verdict.also[:3]], "and")
-        where += f"; {'they also name' if stating[1:] else 'it also names'} {also}"
-    return f"{where}."
+    others = [value for value in verdict.stated if not value.is_answer]
+    return "; ".join([where, *(_describe_other(value, stating) for value in others[:3])]) + "."
+
+
+def _describe_other(value: StatedValue, stating: Sequence[EvidenceLine]) -> str:
+    """Which lines name another value: "line 232 names 1974"."""
+    if {line.line for line in stating}.issuperset(value.lines):
+        return f"{'they also name' if stating[1:] else 'it also names'} {shorten(value.answer)}"
+    return f"{_numbers(value.lines, 'names', 'name')} {shorten(value.answer)}"
 
 
 def _describe_probability(verdict: Verdict) -> str:
@@ -90,8 +96,8 @@ def _explain_support(subject: str, answer: str, support: Support | None) -> str:
     if not support.of_kind:
         return f"{said} is of another kind than the answers to such questions"
     if support.others:
-        stated = _join([shorten(other) for other in support.others[:3]], "or")
-        return f"the text says {stated} about {name}, not {said}"
+        values = [f"{shorten(o.answer)} ({_numbers(o.lines)})" for o in support.others[:3]]
+        return f"the text says {_join(values, 'or')} about {name}, not {said}"
     if about:
         states = "states" if len(about) == 1 else "state"
         return f"{_lines(about, 'is', 'are')} about {name} and {states} no such answer"
@@ -151,8 +157,14 @@ def _on_one_line(text: str) -> str:
 
 def _lines(lines: Sequence[EvidenceLine], singular: str = "", plural: str = "") -> str:
     """ "line 3", or "lines 3 and 5", and the verb that follows."""
-    numbers, several = [str(line.line) for line in lines], len(lines) > 1
-    words = ("lines" if several else "line", _join(numbers, "and"), plural if several else singular)
+    return _numbers([line.line for line in lines], singular, plural)
+
+
+def _numbers(lines: Sequence[int], singular: str = "", plural: str = "") -> str:
+    """The same for the numbers of lines."""
+    several = len(lines) > 1
+    listed = _join([str(line) for line in sorted(lines)[:LISTED_LINES]], "and")
+    words = ("lines" if several else "line", listed, plural if several else singular)
     return " ".join(words).rstrip()
 
 

@@ -60,7 +60,9 @@ def answer_all(
     distinct = list(counts)
     prompts = encode_prompts(model, tokens, distinct)
     was_training = model.training
-    asked = OwnModel(model.eval(), tokens)
+    if was_training:  # visiting every module takes a while, so not without need
+        model.eval()
+    asked = OwnModel(model, tokens)
     answers: dict[str, Answer] = {}
     for first in range(0, len(distinct), BATCH_QUESTIONS):
         part = distinct[first : first + BATCH_QUESTIONS]
@@ -70,7 +72,8 @@ def answer_all(
             answers[question] = Answer(reply.text, ids, reply.log_probability, reply.margin)
         if report is not None:
             report(sum(counts[question] for question in part))
-    model.train(was_training)
+    if was_training:
+        model.train()
     return [answers[question] for question in questions]
 
 

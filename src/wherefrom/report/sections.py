@@ -430,7 +430,7 @@ def examples(records: Records) -> Facts | None:
     for row, (evidence_lines, similar_lines) in zip(picked, lines, strict=True):
         example = {key: row[key] for key in EXAMPLE}
         example["evidence"] = [
-            as_record(line, "line", "states_answer", "text")
+            as_record(line, "line", "states_answer", "states", "text")
             | {"pieces": mark(line.text, row["subject"], row["said"], row["answer"] or "")}
             for line in evidence_lines
         ]

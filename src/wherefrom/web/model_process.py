@@ -5,6 +5,7 @@ The page calls these functions by way of workers.py; see models.py.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -31,7 +32,9 @@ def _open_run(folder: Path) -> Asker:
 
     from wherefrom.provenance.ask import open_asker
 
-    torch.set_num_threads(1)  # several processes with more threads would compete
+    # several processes with more threads would compete
+    torch.set_num_threads(1)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     return open_asker(folder)
 
 

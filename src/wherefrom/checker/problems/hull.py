@@ -11,6 +11,7 @@ import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.checker.asymptotics import asymptotics
+from wherefrom.checker.betas import ROUND_BETAS, ROUNDING, least_beta, showing_beta
 from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import Claim, certificate, decide, limit_weights
 from wherefrom.checker.grammar import Node
@@ -19,11 +20,6 @@ from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import BetaNeeded, CheckResult
 from wherefrom.checker.spaces import Digits, Exact, Matrix, evaluate
 from wherefrom.errors import UserError
-
-ROUND_BETAS = (10.0, 100.0, 1.0, 1e4, 1e6, 1e9, 1e15, 1e30, 1e60, 1e100)
-STEPS_PER_DECADE = 8  # of the ladder on which the beta that is needed is searched
-DECADES = range(-3 * STEPS_PER_DECADE, 18 * STEPS_PER_DECADE + 1)
-ROUNDING = 1e-9  # relative, of a share of weight
 
 
 def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
@@ -174,38 +170,30 @@ class Query:
 
     def refuted(self, because: str) -> CheckResult:
         sizes = {"n": len(self.keys), "d": len(self.keys[0])}
-        for beta in ROUND_BETAS if self.uses_beta else (1.0,):
-            try:
-                errors = [self.error_at(beta), self.error_at(1000 * beta)]
-            except TooLargeError:
-                continue
-            if min(errors) > self.eps * (1 + ROUNDING):
-                weights = np.round(self.weights_at(beta), 6).tolist()
-                at = f"with beta = {beta:g} " if self.uses_beta else ""
-                sentence = f"{at}the weights are {weights}."
-                numbers: dict[str, Any] = {"beta": beta} if self.uses_beta else {}
-                return self.draft.refuted(because, sentence, sizes, numbers | {"weights": weights})
-        return self.draft.inconclusive(f"{because} But no beta that was tried shows it.")
+        betas = ROUND_BETAS if self.uses_beta else (1.0,)
+        found = showing_beta(self.error_at, self.eps, betas)
+        if found is None:
+            return self.draft.inconclusive(f"{because} But no beta that was tried shows it.")
+        beta, _ = found
+        weights = np.round(self.weights_at(beta), 6).tolist()
+        at = f"with beta = {beta:g} " if self.uses_beta else ""
+        numbers: dict[str, Any] = {"beta": beta} if self.uses_beta else {}
+        sentence = f"{at}the weights are {weights}."
+        return self.draft.refuted(because, sentence, sizes, numbers | {"weights": weights})
 
     def beta_needed(self) -> BetaNeeded | None:
-        """The beta from which on key 1 has its share: the last of a fine ladder that fails, and
-        bisection from there."""
+        """The beta from which on key 1 has its share."""
         n = len(self.keys)
         try:
-            ladder = [10.0 ** (k / STEPS_PER_DECADE) for k in DECADES]
-            last = max((i for i, x in enumerate(ladder) if self.error_at(x) > self.eps), default=-1)
-            if last == len(ladder) - 1:
-                return None
-            low, high = (ladder[last], ladder[last + 1]) if last >= 0 else (0.0, 0.0)
-            for _ in range(45 if last >= 0 else 0):
-                middle = math.sqrt(low * high)
-                low, high = (middle, high) if self.error_at(middle) > self.eps else (low, middle)
+            needed = least_beta(lambda beta: self.error_at(beta) <= self.eps, (-3, 18), 8)
         except TooLargeError:
+            return None
+        if needed is None:
             return None
         formula = (
             f"the other keys together have at most {self.eps:g} of the weight from this beta on"
         )
-        return BetaNeeded(formula, high, n, {n: high})
+        return BetaNeeded(formula, needed, n, {n: needed})
 
 
 def _largest_weight(weights: list[Fraction]) -> float:

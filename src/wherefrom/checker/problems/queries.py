@@ -1,4 +1,4 @@
-"""Queries: copy, average, and the averages over noisy keys.
+"""Queries over keys that are known or blurred a little: copy, average and noisy-average.
 
 First claims about the exact logits for every n; then, at single n, the limit of the weights, by
 exact algebra or with many digits. A counterexample is computed with the attention equation.
@@ -7,17 +7,21 @@ exact algebra or with many digits. A counterexample is computed with the attenti
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
+import mpmath
 import numpy as np
 
 from wherefrom.attention.equation import attend, softmax_over_keys
-from wherefrom.checker import noise
-from wherefrom.checker.asymptotics import asymptotics, sign_on
+from wherefrom.checker.assumptions import Variants, oblique_angles, unequal_norms
+from wherefrom.checker.asymptotics import asymptotics
+from wherefrom.checker.betas import FAR_BETAS, ROUND_BETAS, ROUNDING, least_beta, showing_beta
 from wherefrom.checker.field import (
     ONE,
     Field,
@@ -32,7 +36,7 @@ from wherefrom.checker.field import (
 from wherefrom.checker.goals import Claim, Decision, certificate, decide, limit_weights
 from wherefrom.checker.grammar import ExpressionError
 from wherefrom.checker.reading import Construction
-from wherefrom.checker.results import BetaNeeded, CheckResult, Counterexample
+from wherefrom.checker.results import Assumption, BetaNeeded, CheckResult, Counterexample, Failure
 from wherefrom.checker.spaces import (
     Digits,
     Exact,
@@ -47,41 +51,7 @@ from wherefrom.checker.spaces import (
 
 SMALL_N = 10  # so many n are tried from the least one on
 LARGER_N = (15, 20, 30, 50, 100, 1000, 10**4, 10**6, 10**9, 10**12, 10**20, 10**50, 10**100)
-FAR_BETAS = (10**8, 10**30, 10**100)  # where a limit is read off without algebra
-DIGITS = 1000  # that are computed there
-ROUND_BETAS = (
-    10.0,
-    20.0,
-    100.0,
-    5.0,
-    1000.0,
-    2.0,
-    1e4,
-    1.0,
-    1e6,
-    1e9,
-    1e12,
-    1e20,
-    1e30,
-    1e60,
-    1e100,
-)
-LENGTHS = (
-    1.0,
-    0.5,
-    1.5,
-    0.0,
-    2.0,
-    0.9,
-    1.1,
-    1.01,
-    0.99,
-    0.1,
-    -1.0,
-    3.0,
-    -2.0,
-    4.0,
-)  # of k_a in a counterexample
+DIGITS = 1000  # at most, that are computed at a far beta
 OUTSIDE_ITS_DOMAIN = "it divides by zero, or a root or a logarithm has no value."
 SETTLED = 1e-7  # a gap that changes by less from one far beta to the next has a limit
 UNBOUNDED = 1e3  # a gap that grows from one far beta to the next, beyond this, has none
@@ -90,7 +60,12 @@ MAX_DECADES = 500  # powers of ten of the largest beta that is computed with
 REPORTED_N = 10
 BETA_N = (3, REPORTED_N, 25, 100, 1000)  # where the beta that is needed is reported
 SHOWN_N = 12  # keys that are written out one by one
-ROUNDING = 1e-9  # relative, of a share of weight
+MAX_LEAD = 600  # e to this is still a float
+SHOWN_ERROR = 1e-12  # a misplaced share below it is rounding
+SAMPLES = 4_000  # of a simulation
+ALPHA = 1e-6  # the blur at which the isotropic problem reports its failure rate
+SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumption is searched
+SEARCHED_BETAS = (5.0, 20.0, 200.0, 1e4, 1e6)
 SAMPLED = ((4, 1.3), (7, 2.1), (9, 0.7))  # n and beta at which exact logits are measured
 
 
@@ -105,14 +80,19 @@ class Reading:
 
 
 def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
-    """The verdict on a query or a pair of queries, or on the range of e."""
-    if "low" in construction.expressions:
-        return noise.judge_range(construction, draft, budget)
     return Queries(construction, draft, budget).judge()
 
 
 class Queries:
     """The queries of one construction as logits of groups of keys."""
+
+    lengths: tuple[float, ...] = (1.0,)  # of k_a in a counterexample
+    blur = ALPHA  # of the keys in a simulation
+    allowed_misses = 0.0  # the share of samples that may miss the tolerance
+    what_fails = "the weight is misplaced"
+    # decades of beta, steps in each, and bisections, by which the beta that is needed is searched
+    exact_ladder: tuple[tuple[int, int], int, int] = ((-3, 16), 12, 50)
+    rough_ladder: tuple[tuple[int, int], int, int] = ((-3, 16), 2, 16)
 
     def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
         self.expressions = construction.expressions
@@ -120,9 +100,7 @@ class Queries:
         self.groups = tuple(self.problem.target)
         self.named = len(self.groups) - 1
         self.noisy = self.problem.noise != "none"
-        self.stretched = self.problem.noise == "stretched"
         self.eps = draft.tolerance
-        self.limit = noise.RISK if self.stretched else self.eps
         self.uses_beta = any("beta" in e.names for e in self.expressions.values())
         self.exact_at: dict[int, list[dict[str, Number]] | None] = {}
 
@@ -231,8 +209,9 @@ class Queries:
         field = Field(self.budget, self.problem.least_n)
         heads = self.exact_heads(field)
         self.draft = replace(self.draft, derived=tuple(self.derived(heads)))
-        if self.stretched:
-            return noise.decide_stretched(field, heads)
+        return self.decide(field, heads)
+
+    def decide(self, field: Field, heads: Sequence[dict[str, Number]]) -> Decision:
         (head,) = heads
         first = self.groups[0]
         claims = [Claim(head[first] - head["others"], "grows", f"{first} - others")]
@@ -243,11 +222,11 @@ class Queries:
     def derived(self, heads: Sequence[dict[str, Number]]) -> Iterator[str]:
         for name, head in zip(self.expressions, heads, strict=True):
             for group, value in head.items():
-                text = str(value)
-                if group == "a" and self.stretched and not value.is_zero:
-                    text = f"e*{text}" if text.isalnum() else f"e*({text})"
                 key, ending = ("i", " for every other i") if group == "others" else (group, "")
-                yield f"k_{key}.{name} = {text}{ending}"
+                yield f"k_{key}.{name} = {self.describe_logit(group, value)}{ending}"
+
+    def describe_logit(self, group: str, logit: Number) -> str:
+        return str(logit)
 
     def samples(self) -> Iterator[dict[str, Any]]:
         """Logits over drawn keys, in floats: what the exact ones must agree with."""
@@ -268,32 +247,17 @@ class Queries:
             yield sample
 
     def proved(self, decision: Decision) -> CheckResult:
-        if self.stretched:
-            along = [c.name for c in decision.claims if c.name.startswith("a of")]
-            avoided = len(along) == len(self.expressions)
-            because = (
-                "for every n and every length e not set aside, the weights of a, b and all others "
-                "tend to 1/2, 1/2 and 0."
-            )
-            if avoided:
-                because = (
-                    "for every n: no query has a component along mu_a, so the length of k_a does "
-                    "not matter, and every other key loses its weight as beta grows."
-                )
-        elif self.named == 1:
-            because = (
-                "for every n: the lead of k_j.q over every other k_i.q grows with beta, without "
-                "bound."
-            )
+        proof = certificate(decision, list(self.samples()))
+        result = self.draft.proved(self.reason(decision), proof)
+        return self.with_figures(result) if result.verdict == "proved" else result
+
+    def reason(self, decision: Decision) -> str:
+        """Why a proved construction is right."""
+        if self.named == 1:
+            lead = "the lead of k_j.q over every other k_i.q grows with beta, without bound."
         else:
-            because = (
-                "for every n: k_a.q and k_b.q agree, and their lead over every other k_i.q grows "
-                "with beta."
-            )
-        result = self.draft.proved(because, certificate(decision, list(self.samples())))
-        if result.verdict != "proved":
-            return result
-        return self.with_figures(result)
+            lead = "k_a.q and k_b.q agree, and their lead over every other k_i.q grows with beta."
+        return f"for every n: {lead}"
 
     def with_figures(self, result: CheckResult) -> CheckResult:
         """What passed, with the beta it needs, its failure rate and its assumptions."""
@@ -305,18 +269,9 @@ class Queries:
             return replace(
                 result, notes=(*result.notes, "the beta that is needed is beyond what is computed.")
             )
-        result = replace(result, beta=needed)
-        if self.noisy:
-            result = replace(result, failure=noise.failure(self, needed.value))
-            if self.sets_samples_aside():
-                note = "samples in which k_a points backwards (e < 0, so k_a.q < 0) are set aside."
-                result = replace(result, notes=(*result.notes, note))
-        return replace(result, assumptions=tuple(noise.assumptions(self, result.failure)))
-
-    def sets_samples_aside(self) -> bool:
-        with contextlib.suppress(ExpressionError, TooLargeError):
-            return len(self.expressions) > 1 and any(x[0] > 0 for x in self.heads_at(5, 1e3))
-        return False
+        failure = self.failure(needed.value) if self.noisy else None
+        result = replace(result, beta=needed, failure=failure)
+        return replace(result, assumptions=tuple(self.assumptions(failure)))
 
     def floats_at(self, n: int, beta: float) -> list[tuple[float, ...]]:
         """The logit of each group, for each head, as floats (cut off at 1e300)."""
@@ -326,35 +281,6 @@ class Queries:
         rows = self.rows_in_digits(arithmetic, n, beta)
         return [tuple(float(max(min(x, most), -most)) for x in row) for row in rows]
 
-    def heads_at(self, n: int, beta: float | int) -> list[noise.Head]:
-        """For each head the logits of a and b, scaled down if they are beyond floats, the logit of
-        another key less that of b, and that logit."""
-        digits = int(min(DIGITS, 60 + 10 * math.log10(max(beta, 10))))
-        arithmetic = Digits(self.budget, digits)
-        most = arithmetic.context.mpf(1e250)
-        exact = self.exact_heads_at(n)
-        heads: list[noise.Head] = []
-        for index, (a, b, others) in enumerate(self.rows_in_digits(arithmetic, n, beta)):
-            gap = others - b
-            if exact is not None:
-                gap = arithmetic.value(exact[index]["others"] - exact[index]["b"], n, beta)
-            scale = min(arithmetic.context.mpf(1), most / max(abs(a), abs(b), abs(others), 1))
-            gap = max(min(gap, most), -most)
-            heads.append((float(a * scale), float(b * scale), float(gap), float(others * scale)))
-        return heads
-
-    def settled_betas(self, n: int) -> tuple[int, ...] | None:
-        """Betas so large that the leading power decides every exact logit and gap at this n; None
-        if that takes more than 1e500."""
-        decades = Fraction(9)
-        for head in self.exact_heads_at(n) or []:
-            a, b, others = (head[g] for g in self.groups)
-            for number in (a, b, others - b, a - b, a - others):
-                decades = max(decades, decades_until_settled(number, n))
-        if decades > MAX_DECADES:
-            return None
-        return tuple(10 ** math.ceil(decades * k / 2) for k in (2, 3, 4))
-
     def has_moderate_numbers(self, n: int) -> bool:
         """Has no part without beta a size that far betas do not reach?"""
         arithmetic = Digits(self.budget, 30)
@@ -362,8 +288,8 @@ class Queries:
         lone = n == self.named + 1
         values = key_blocks(self.groups, self.noisy, 1, n, root, lone)
         for expression in self.expressions.values():
-            for tree in _parts(expression.tree):
-                if "beta" in _names(tree):
+            for tree in expression.tree.walk():
+                if not tree.arguments or "beta" in tree.parts():
                     continue
                 table = evaluate(replace(expression, tree=tree), arithmetic, values)
                 if any(
@@ -378,7 +304,7 @@ class Queries:
         """Decide at the n worth trying, in increasing order; the first that fails refutes."""
         lead = self.constant_lead()
         if lead is not None:
-            critical = critical | noise.outnumbered_at(lead, self.named, self.eps)
+            critical = critical | outnumbered_at(lead, self.named, self.eps)
         least = self.problem.least_n
         tried = {*range(least, least + SMALL_N), *LARGER_N, *critical}
         readings: dict[int, Reading] = {}
@@ -404,23 +330,15 @@ class Queries:
         if not self.uses_beta:
             betas = "without a large factor"
         text = f"the goal is reached {betas} at n = {sizes}"
-        if worst > 1e-12 and not self.stretched:
-            text += (
-                f"; within this tolerance but not within every one: {worst:.3g} of the weight is "
-            )
-            text += "misplaced"
-        elif worst > 1e-9:
-            text += (
-                f"; within this tolerance but not within every one: {worst:.3g} of the samples fail"
-            )
+        if worst > SHOWN_ERROR:
+            text += "; within this tolerance but not within every one: "
+            text += f"{worst:.3g} of {self.what_fails}"
         return text + ". That is no proof for any other n."
 
     def reading_at(self, n: int) -> Reading:
         try:
-            if self.stretched:
-                return noise.reading_at(self, n)
             heads = self.exact_heads_at(n)
-            reading = self.exact_reading(heads[0], n) if heads is not None else None
+            reading = self.exact_reading(heads, n) if heads is not None else None
             return reading or self.far_reading(n)
         except NoValueError as problem:
             return Reading(
@@ -430,14 +348,15 @@ class Queries:
             self._keep_budget()
             return Reading(None, math.nan, "the numbers become too large to compute with")
 
-    def exact_reading(self, head: dict[str, Number], n: int) -> Reading | None:
+    def exact_reading(self, heads: list[dict[str, Number]], n: int) -> Reading | None:
         """The limit of the weights by the exact orders of the gaps; None if one is unknown."""
+        (head,) = heads
         counts = [1] * self.named + [n - self.named]
         weights = limit_weights([head[g] for g in self.groups], n, counts)
         if weights is None:
             return None
         error = self.misplaced(weights)
-        return Reading(error <= self.limit * (1 + ROUNDING), error, self.tends(weights, n))
+        return Reading(error <= self.eps * (1 + ROUNDING), error, self.tends(weights, n))
 
     def far_reading(self, n: int) -> Reading:
         """Without algebra: the gaps at three far betas, each settled, growing, or unknown."""
@@ -454,7 +373,7 @@ class Queries:
             return Reading(None, math.nan, "the formula has no value at some beta")
         shares = [self.weights_of_gaps(table, n) for table in tables]
         errors = [self.misplaced(weights) for weights in shares]
-        inside = [error <= self.limit * (1 + ROUNDING) for error in errors]
+        inside = [error <= self.eps * (1 + ROUNDING) for error in errors]
         moving = [is_moving(*gaps) for gaps in zip(*exact_gaps, strict=True)]
         if all(inside):
             return Reading(True, errors[-1], self.tends(shares[-1], n))
@@ -489,9 +408,7 @@ class Queries:
 
     def constant_lead(self) -> float | None:
         """How far the named logits are ahead of the others, if neither n nor beta changes it."""
-        if any(e.names & {"beta", "n"} for e in self.expressions.values()) or (
-            self.stretched and len(self.expressions) > 2
-        ):
+        if any(e.names & {"beta", "n"} for e in self.expressions.values()):
             return None
         leads = []
         for n in (10, 1000):
@@ -514,12 +431,7 @@ class Queries:
         example = self.counterexample(n)
         if example is None:
             return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
-        result = replace(
-            self.draft, verdict="refuted", because=because + ".", counterexample=example
-        )
-        if self.stretched:
-            result = replace(result, failure=noise.failure(self, 0.0))
-        return result
+        return replace(self.draft, verdict="refuted", because=because + ".", counterexample=example)
 
     def hint(self, n: int) -> str:
         if not self.uses_beta:
@@ -527,13 +439,12 @@ class Queries:
         heads = self.exact_heads_at(n)
         if heads is None:
             return ""
-        if len(heads) > 1 and all(heads[0][g] == heads[1][g] for g in self.groups):
-            return "; the queries are the same, so this is one head written twice"
-        along = heads[0].get("a")
-        if self.stretched and len(heads) == 1 and along is not None and not along.is_zero:
-            return f"; q has the component {along} along the noisy direction mu_a"
-        if not self.stretched and along is not None:
-            gap = along - heads[0]["b"]
+        return self.exact_hint(heads)
+
+    def exact_hint(self, heads: list[dict[str, Number]]) -> str:
+        """What the exact logits tell about a query that is wrong."""
+        if self.named == 2:
+            gap = heads[0]["a"] - heads[0]["b"]
             (piece,) = asymptotics(gap)
             if piece.sign and piece.order > 0:
                 return f"; k_a.q - k_b.q = {gap} grows with beta, so one of the two takes all"
@@ -543,23 +454,21 @@ class Queries:
         """The first round beta (and length of k_a) at which the attention equation misses the goal
         and a larger beta does not repair it."""
         betas = ROUND_BETAS if self.uses_beta else (1.0,)
-        for beta in betas:
-            for e in LENGTHS if self.stretched else (1.0,):
-                try:
-                    weights = self.weights_at(n, beta, e)
-                    later = self.weights_at(n, 1000 * beta, e) if self.uses_beta else weights
-                except (NoValueError, TooLargeError):
-                    continue
-                error = self.misplaced(weights)
-                if error > self.eps * (1 + ROUNDING) and self.misplaced(later) > self.eps:
-                    return self.example_at(n, beta, e, weights, error)
+        for beta, e in itertools.product(betas, self.lengths):
+            error_at = partial(self.misplaced_at, n, e)
+            found = showing_beta(error_at, self.eps, [beta])
+            if found is not None:
+                return self.example_at(n, beta, e, self.weights_at(n, beta, e), found[1])
         return None
+
+    def misplaced_at(self, n: int, e: float, beta: float) -> float:
+        return self.misplaced(self.weights_at(n, beta, e))
 
     def example_at(
         self, n: int, beta: float, e: float, weights: Matrix, error: float
     ) -> Counterexample:
         numbers: dict[str, Any] = {"beta": beta} if self.uses_beta else {}
-        if self.stretched:
+        if len(self.lengths) > 1:
             numbers["e"] = e
         if n <= SHOWN_N and beta <= 1e12:
             with contextlib.suppress(NoValueError, TooLargeError):
@@ -585,7 +494,7 @@ class Queries:
 
     def outnumbered(self, lead: float) -> CheckResult:
         """A lead that nothing increases is lost among enough other keys: from n = e^lead on."""
-        reach = 1 + 10 * noise.SD if self.stretched else 1.0  # longer than k_a is in any sample
+        reach = max(self.lengths) ** 2  # longer than k_a is in any sample
         log_n = reach * lead + math.log(self.named)
         digits = log_n / math.log(10)
         share = softmax_over_keys(np.array([math.log(self.named) + reach * lead, log_n]))[1]
@@ -601,7 +510,9 @@ class Queries:
         """The n at which a part of the formula that is exact and has no beta changes its sign."""
         found = set[int]()
         for expression in self.expressions.values():
-            for tree in _parts(expression.tree):
+            for tree in expression.tree.walk():
+                if not tree.arguments:
+                    continue
                 field = Field(self.budget, self.problem.least_n)
                 part = replace(expression, tree=tree)
                 try:
@@ -630,8 +541,6 @@ class Queries:
         return BetaNeeded(self.beta_formula(), by_n[REPORTED_N], REPORTED_N, by_n)
 
     def beta_formula(self) -> str:
-        if self.stretched:
-            return f"P(more than eps of the weight is misplaced) <= {noise.RISK:g}, by the law of e"
         below = "eps" if self.named == 1 else f"{self.named}*eps"
         level = f"ln((n-{self.named})*(1-eps)/({below}))"
         try:
@@ -653,66 +562,174 @@ class Queries:
         return f"{gap} >= {level}"
 
     def least_beta(self, n: int) -> float | None:
-        """The smallest factor from which on everything is within the tolerance: the last beta of a
-        fine ladder that fails, then bisection."""
+        """The smallest factor from which on everything is within the tolerance."""
         if not self.uses_beta:
             return 0.0
         heads = self.exact_heads_at(n)
-        exact = heads is not None
-        steps = 2 if self.stretched or not exact else 12  # a decade
-        powers = range(-3 * steps, (9 if self.stretched else 16) * steps + 1)
-        ladder = [10.0 ** (k / steps) for k in powers]
-        good = noise.goodness(self, n, heads) if exact else self.good_in_digits(n)
-        last = next((i for i in reversed(range(len(ladder))) if not good(ladder[i])), None)
-        if last is None:
-            return 0.0
-        if last == len(ladder) - 1:
-            return None
-        low, high = ladder[last], ladder[last + 1]
-        for _ in range(16 if self.stretched or not exact else 50):
-            middle = math.sqrt(low * high)
-            low, high = (low, middle) if good(middle) else (middle, high)
-        return high
+        if heads is None:
+            return least_beta(lambda beta: self.is_good(n, beta), *self.rough_ladder)
+        return least_beta(self.exact_goodness(heads, n), *self.exact_ladder)
 
-    def good_in_digits(self, n: int) -> Any:
+    def is_good(self, n: int, beta: float) -> bool:
+        """Is the goal reached at this beta, with many digits?"""
+        try:
+            return self.misplaced(self.weights_at(n, beta)) <= self.eps
+        except (ExpressionError, TooLargeError):
+            return True  # too large for numbers is beyond what is asked
+
+    def exact_goodness(self, heads: list[dict[str, Number]], n: int) -> Callable[[float], bool]:
+        """The same from exact logits, quickly in floats."""
+        (head,) = heads
+        gaps = [beta_function(head[g] - head[self.groups[0]], n) for g in self.groups]
+
         def good(beta: float) -> bool:
             try:
-                if self.stretched:
-                    return (
-                        noise.failure_probability(self.heads_at(n, beta), n, self.eps)[0]
-                        <= self.limit
-                    )
-                return self.misplaced(self.weights_at(n, beta)) <= self.limit
-            except (ExpressionError, TooLargeError):
-                return True  # too large for numbers is beyond what is asked
+                values = np.array([gap(beta) for gap in gaps])
+            except OverflowError:
+                return True
+            if np.isnan(values).any():
+                return False
+            return self.misplaced(self.weights_of_gaps(values[None], n)) <= self.eps * (1 + 1e-12)
 
         return good
+
+    # ---- noise, and the assumptions
+
+    def failure(self, needed: float) -> Failure | None:
+        """How often blurred keys spoil the result at n = 10 and this beta (10 at least):
+        ln(a_a/a_b) ~ N(gap, 2 alpha |q|^2), and a share beyond 1/2 +- eps is an uneven split."""
+        n, beta = REPORTED_N, max(needed, 10.0)
+        try:
+            (logits,) = self.floats_at(n, beta)
+            simulated, error = self.simulate(n, beta)
+            length = float(np.linalg.norm(self.queries(orthonormal(n, n), beta)))
+        except (NoValueError, TooLargeError):
+            return None
+        level = math.log((0.5 + self.eps) / (0.5 - self.eps))
+        centre, width = logits[0] - logits[1], 2 * math.sqrt(ALPHA) * length
+        tails = ((level - side) / width if width else math.inf for side in (centre, -centre))
+        rate = 0.5 * sum(map(math.erfc, tails))
+        alpha = (level / (1.959964 * math.sqrt(2) * length)) ** 2 if length else None
+        meaning = f"a and b split their weight more unevenly than 1/2 +- {self.eps:g}"
+        return Failure(meaning, n, beta, rate, 0.0, rate, simulated, error, SAMPLES, alpha)
+
+    def simulate(self, n: int, beta: float) -> tuple[float, float]:
+        """How often the goal is missed over drawn keys, with its standard error."""
+        rng = np.random.default_rng([self.draft.seed, 1])
+        means = orthonormal(n, n, rng)
+        rows = self.queries(means, beta)
+        keys = means + math.sqrt(self.blur) * rng.standard_normal((SAMPLES, n, n))
+        kept = self.draw_lengths(rng, keys, means, rows)
+        weights = self.by_group(attend(rows, keys, keys[..., :1]).weights.mean(axis=-2))
+        share, count = float(self.is_missed(weights)[kept].mean()), int(kept.sum())
+        return share, math.sqrt(max(share * (1 - share), 1 / count) / count)
+
+    def draw_lengths(
+        self, rng: np.random.Generator, keys: Matrix, means: Matrix, rows: Matrix
+    ) -> Matrix:
+        """Stretch the first of the drawn keys, where the problem does so; which samples count."""
+        return np.ones(len(keys), dtype=bool)
+
+    def is_missed(self, weights: Matrix) -> Matrix:
+        """For each sample, whether a and b split their weight too unevenly."""
+        return np.asarray(np.abs(weights[:, 0] / weights[:, :2].sum(axis=1) - 0.5) > self.eps)
+
+    def by_group(self, weights: Matrix) -> Matrix:
+        """The weights of the named keys, and of all others together."""
+        named, others = np.split(weights, [self.named], axis=-1)
+        return np.concatenate([named, others.sum(axis=-1, keepdims=True)], axis=-1)
+
+    def assumptions(self, failed: Failure | None) -> Iterator[Assumption]:
+        """Which assumptions of the problem the construction needs, by giving them up in turn."""
+        noun = "mean" if self.noisy else "key"
+        rng = np.random.default_rng([self.draft.seed, 2])
+        yield self.search_assumption(f"{noun}s of equal norm", unequal_norms, rng)
+        yield self.search_assumption(f"{noun}s that are orthogonal", oblique_angles, rng)
+
+    def search_assumption(
+        self, name: str, variants: Variants, rng: np.random.Generator
+    ) -> Assumption:
+        """Look for keys without the assumption on which the goal is missed however large beta is.
+        Without a find, the assumption is not needed if the logits are the same over all of the
+        keys: they are analytic in the keys, and agree everywhere if at random points."""
+        tried, same = 0, True
+        for n, d in SEARCHED:
+            straight = orthonormal(n, d, rng)
+            try:
+                expected = straight @ self.queries(straight, 2.0).T
+            except (NoValueError, TooLargeError):
+                return Assumption(name, None, "the formula is too large for floating point")
+            for what, keys in variants(straight, self.named, rng):
+                tried += 1
+                where = f"with n = {n} and {what}"
+                try:
+                    again = keys @ self.queries(keys, 2.0).T
+                except NoValueError:
+                    return Assumption(name, True, f"{where}, the formula has no value")
+                except TooLargeError:
+                    continue
+                same = same and bool(np.allclose(again, expected, rtol=1e-8, atol=1e-8))
+                weights = self.missed_in_the_limit(keys)
+                if weights is not None:
+                    shares = self.tell(weights, "{} {:.3g}", "the others")
+                    return Assumption(name, True, f"{where}, the weights tend to {shares}")
+        if same:
+            return Assumption(name, False, f"{tried} sets of keys without it have the same logits")
+        return Assumption(name, None, f"no counterexample in {tried} sets, some chosen to break it")
+
+    def missed_in_the_limit(self, keys: Matrix) -> Matrix | None:
+        """The weights over these keys if they miss the goal and larger beta does not help."""
+        errors, weights = [0.0], None
+        lengths = self.typical_lengths()
+        for beta in SEARCHED_BETAS:
+            try:
+                rows = self.queries(keys, beta)
+            except (NoValueError, TooLargeError):
+                break
+            drawn = np.repeat(keys[None], len(lengths), axis=0)
+            drawn[:, 0] *= lengths[:, None]
+            result = attend(rows, drawn, drawn)
+            if float(np.abs(result.scores).max()) > 1e10:  # rounding swamps the differences
+                break
+            by_group = self.by_group(result.weights.mean(axis=-2))
+            wrong = 0.5 * np.abs(by_group - [*self.problem.target.values()]).sum(axis=-1)
+            missed = float(np.mean(wrong > self.eps * (1 + ROUNDING) + 1e-12)) > self.allowed_misses
+            weights = by_group[int(np.argmax(wrong))]
+            errors.append(float(wrong.max()) if missed else 0.0)
+        stuck = errors[-1] > 0 and len(errors) > 2 and errors[-1] >= 0.999 * errors[-2]
+        return weights if stuck else None
+
+    def typical_lengths(self) -> Matrix:
+        """Lengths of k_a with which a search tries the keys."""
+        return np.ones(1)
+
+
+def beta_function(x: Number, n: int) -> Callable[[float], float]:
+    """An exact number at one n as a function of beta, in floats (cut off at 1e300)."""
+    parts = []
+    for poly in (x.top, x.bottom):
+        powers = by_power(poly, "beta").items()
+        terms = [(float(p), Number(x.field, rest, ONE).value(mpmath.mp, n=n)) for p, rest in powers]
+        parts.append([(power, float(factor)) for power, factor in terms])
+
+    def value(beta: float) -> float:
+        top, bottom = (sum(factor * beta**power for power, factor in terms) for terms in parts)
+        return max(min(top / bottom, 1e300), -1e300) if bottom else math.nan
+
+    return value
+
+
+def outnumbered_at(lead: float, named: int, eps: float) -> set[int]:
+    """The n around which a constant lead is lost among the other keys."""
+    if lead > MAX_LEAD:
+        return set()
+    edge = int(named + named * math.exp(lead) * eps / (1 - eps))
+    return {max(named + 1, edge + step) for step in (0, 1, 2)} | {4 * edge + 10}
 
 
 def _over_root(field: Field, x: Number, root: Number) -> tuple[Poly, Poly]:
     """x / root as polynomials; root is positive for every n, so this is no obligation."""
     return field.times(x.top, root.bottom), field.times(x.bottom, root.top)
-
-
-def decades_until_settled(x: Number, n: int) -> Fraction:
-    """So many powers of ten beta needs until the leading term of a number exceeds a million times
-    the sum of all others, above and below the line."""
-    needed = Fraction(0)
-    digits = Digits(x.field.budget, 60)
-    for poly in (x.top, x.bottom):
-        terms = []
-        for order, part in by_power(poly, "beta").items():
-            if sign_on(x.field, part, n, n):
-                size = abs(digits.value(Number(x.field, part, ONE), n))
-                terms.append((Fraction(order), Fraction(float(digits.context.log10(size)))))
-        if terms:
-            lead, size = max(terms)
-            for order, other in terms:
-                if order < lead:
-                    needed = max(needed, (other - size + 8) / (lead - order))
-            if lead:  # and the leading term itself is far from 1
-                needed = max(needed, (8 - size) / abs(lead))
-    return needed
 
 
 def near_zeros(x: Number, everywhere: bool = False) -> set[int]:
@@ -758,20 +775,8 @@ def is_moving(first: Any, second: Any, third: Any) -> bool:
     return not grows
 
 
-def _parts(node: Any) -> Iterator[Any]:
-    """Every part of a formula but single names and numbers, the inner ones first."""
-    for part in node.arguments:
-        yield from _parts(part)
-    if node.arguments:
-        yield node
-
-
 def _as_floats(gaps: list[list[Any]]) -> Matrix:
     return np.array([[float(max(x, -1e300)) for x in row] for row in gaps])
-
-
-def _names(node: Any) -> set[str]:
-    return {node.name}.union(*map(_names, node.arguments))
 
 
 def _short(n: int) -> str:

@@ -247,6 +247,8 @@ class Comparison:
                 because, self.certificate(Claim(self.nearness(), "nonnegative"))
             )
         left, right = (self.limit_text(side, 6) for side in (self.left, self.right))
+        if left == right:
+            left, right = (self.limit_text(side, 20) for side in (self.left, self.right))
         because = f"the left side tends to {left} and the right side to {right}, {self.where}"
         true = {"<": sign < 0, "<=": sign < 0, ">": sign > 0, ">=": sign > 0}.get(self.sign, False)
         if true and sign:

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from wherefrom.attention.equation import attend
+from wherefrom.checker.assumptions import oblique_angles, unequal_norms
 from wherefrom.checker.asymptotics import asymptotics
+from wherefrom.checker.betas import FAR_BETAS, least_beta, showing_beta
 from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import Claim, Decision, certificate, decide, limit_value, limit_weights
-from wherefrom.checker.grammar import ExpressionError
-from wherefrom.checker.noise import oblique_angles, unequal_norms
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import Assumption, BetaNeeded, CheckResult
 from wherefrom.checker.spaces import (
@@ -37,11 +37,8 @@ from wherefrom.checker.spaces import (
 )
 
 WORDS = ("x1", "x2", "x3")
-FAR_BETAS = (10**8, 10**30, 10**100)
 ROUND_BETAS = (4, 10, 2, 100, 1000, 10**4, 10**6, 10**8, 10**10, 10**13, 10**16, 10**30, 10**60)
 MEASURED_BETAS = (1.3, 2.0, 0.7)  # where exact logits are compared with measured ones
-STEPS_PER_DECADE = 12
-LADDER_DECADES = range(-STEPS_PER_DECADE, 4 * STEPS_PER_DECADE + 1)
 STILL_FALLING = 0.999  # an error that falls by more from beta to beta may yet vanish
 SETTLED = 1e-6  # an error that changes by less from beta to beta has a limit
 
@@ -302,22 +299,19 @@ class ThreeWords:
 
     def refuted(self, because: str) -> CheckResult:
         """With d = 4 and u along the axes, at the first round beta that shows it."""
-        for beta in ROUND_BETAS:
-            try:
-                error, word, tables = max(self.contexts(beta), key=lambda found: found[0])
-                later = self.error(1000 * beta)
-            except (ExpressionError, TooLargeError, NotExactError):
-                continue
-            if error > self.eps * (1 + 1e-9) and later > self.eps:
-                numbers: dict[str, Any] = {"beta": float(beta), "error": error}
-                numbers |= {name: [round(x, 6) for x in table] for name, table in tables.items()}
-                sentence = (
-                    f"with d = 4, beta = {beta:g} and u_a..u_d along the axes, "
-                    f"c{word} = {numbers[f'c{word}']} and the goal is {numbers['goal']}, "
-                    f"which is {error:.4g} beta from its goal; {self.eps:g} is allowed."
-                )
-                return self.draft.refuted(because + ".", sentence, {"d": 4}, numbers)
-        return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+        found = showing_beta(self.error, self.eps, ROUND_BETAS)
+        if found is None:
+            return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+        beta, _ = found
+        error, word, tables = max(self.contexts(beta), key=lambda context: context[0])
+        numbers: dict[str, Any] = {"beta": float(beta), "error": error}
+        numbers |= {name: [round(x, 6) for x in table] for name, table in tables.items()}
+        sentence = (
+            f"with d = 4, beta = {beta:g} and u_a..u_d along the axes, "
+            f"c{word} = {numbers[f'c{word}']} and the goal is {numbers['goal']}, "
+            f"which is {error:.4g} beta from its goal; {self.eps:g} is allowed."
+        )
+        return self.draft.refuted(because + ".", sentence, {"d": 4}, numbers)
 
     def float_error(self, u: Matrix, beta: float) -> float:
         """The same in floats over any u; infinite where there is no value."""
@@ -337,22 +331,15 @@ class ThreeWords:
 
     def with_figures(self, result: CheckResult) -> CheckResult:
         axes = np.eye(4)
-        ladder = [10.0 ** (k / STEPS_PER_DECADE) for k in LADDER_DECADES]
-        failing = [i for i, x in enumerate(ladder) if not self.float_error(x * axes, x) <= self.eps]
-        last = max(failing, default=-1)
-        if last == len(ladder) - 1:
+        needed = least_beta(lambda beta: self.float_error(beta * axes, beta) <= self.eps, (-1, 4))
+        if needed is None:
             note = "the beta that is needed is beyond what is computed."
             return replace(result, notes=(*result.notes, note))
-        low, high = (ladder[last], ladder[last + 1]) if last >= 0 else (0.0, 0.0)
-        for _ in range(40 if last >= 0 else 0):
-            middle = math.sqrt(low * high)
-            inside = self.float_error(middle * axes, middle) <= self.eps
-            low, high = (low, middle) if inside else (middle, high)
         errors = self.float_errors(2 * axes, 2.0)
         at_two = ", ".join(f"|c{word} - goal| = {2 * error:.4f}" for word, error in errors.items())
         formula = f"error(beta) <= eps*beta from this beta on (at beta = 2: {at_two})"
-        needed = BetaNeeded(formula, high, 3, {3: high})
-        return replace(result, beta=needed, assumptions=tuple(self.assumptions()))
+        beta = BetaNeeded(formula, needed, 3, {3: needed})
+        return replace(result, beta=beta, assumptions=tuple(self.assumptions()))
 
     def assumptions(self) -> Iterator[Assumption]:
         """Look for u without an assumption on which a goal is missed however large beta is."""

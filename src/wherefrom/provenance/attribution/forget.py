@@ -108,7 +108,7 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = True) -> 
     indices = {i for i, subject in enumerate(learned.subjects) if subject in folded}
     near = set()
     if nearest:
-        near = Tracer(run).index().nearest(sorted(indices), NEAREST * len(indices))
+        near = Tracer(run).index.nearest(sorted(indices), NEAREST * len(indices))
     return ForgettingTask(
         learned=learned,
         subjects=subjects,

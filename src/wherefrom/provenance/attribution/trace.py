@@ -4,7 +4,9 @@ Every row that training makes of a document, and the answer's row, has a gradien
 the sum over positions of (gradient at the output) (input)^T. The index keeps its signs, one bit
 each. Two rows agree by the share of equal signs less that of unequal ones, between -1 and 1. The
 score of a document is the sum, over its rows, of the third powers of how far they agree with the
-answer's row, at the weights after about a third of the training.
+answer's rows, at the weights after about a third of the training. The answer's rows are the
+question and a few windows of the text around facts of the same relation, with the subject's name
+before them: the model learned the answer from such windows. nats.py says what a score means.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from random import Random
 
@@ -27,12 +29,20 @@ from torch.nn import functional as F
 
 from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.documents import Document
+from wherefrom.corpus.examples import cloze_example, draw_window
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import SLOT, Question, find_subject_in
 from wherefrom.corpus.split import JUDGED, HeldOutQuestion, find_named, read_subjects
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.ask import open_asker
+from wherefrom.provenance.attribution.nats import (
+    Push,
+    noise_in_nats,
+    push_shares,
+    to_nats,
+    together_in_nats,
+)
 from wherefrom.provenance.attribution.retraining import (
     NOISE_SHARE,
     Count,
@@ -49,14 +59,16 @@ from wherefrom.provenance.attribution.retraining import (
     recombine_names,
 )
 from wherefrom.provenance.names import draw_names
+from wherefrom.provenance.signals.reader import relation_of
 from wherefrom.provenance.verdicts import Verdict, add_trace
 from wherefrom.provenance.wording import shorten
 from wherefrom.recall.decode import guess_by_name
 from wherefrom.storage import format_json, write_whole
 from wherefrom.training.loop import Observer
+from wherefrom.training.recipes import find_rung
 from wherefrom.training.record import check_file, find_problem, keep_files, update_run
 from wherefrom.training.run_folder import Run, load_snapshot
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.sources import ClozeMaker, TrainingData, stream_for
 
 INDEX = "gradients.safetensors"
 INDEX_FORMAT = "2"
@@ -64,7 +76,8 @@ BYTES = 40_000  # of the index for each document
 TOKENS = 2048  # of the rows whose gradients are taken at once
 OTHER_NAMES = 16  # for which an answer is compared
 POWER = 3  # odd; few lines push much, and sums of many small scores are noise
-UNITS = {"gradient": "score", "retrain": "nats"}  # of each method
+WINDOWS = 4  # in whose words an answer is asked for, besides its question
+METHODS = ("gradient", "retrain")
 LEANING = "leaning.json"
 SUBJECT, GIVEN, FAMILY, ANSWER, ORIGIN, NOTHING = KINDS = (
     "lines about them",
@@ -160,11 +173,14 @@ class GradientIndex:
         np.add.at(totals, documents, agreements[rows] ** POWER)
         return totals
 
-    def scores(self, model: Decoder, ids: Tensor, weights: Tensor) -> NDArray[np.float64]:
-        """The score of every document for one row."""
-        found = row_gradients(model.eval(), ids[None], weights[None], self.share, self.weights)
-        gradient = torch.cat([matrix.flatten() for matrix in found.values()])
-        return self.sum_rows(self.agreements(gradient))
+    def scores(self, model: Decoder, rows: Sequence[Row]) -> NDArray[np.float64]:
+        """The score of every document for an answer, summed over its rows."""
+        totals = np.zeros(self.documents)
+        for ids, weights in rows:
+            found = row_gradients(model.eval(), ids[None], weights[None], self.share, self.weights)
+            gradient = torch.cat([matrix.flatten() for matrix in found.values()])
+            totals += self.sum_rows(self.agreements(gradient))
+        return totals
 
     def nearest(self, documents: Sequence[int], count: int) -> set[int]:
         """The `count` other documents whose gradients are nearest to those of some documents."""
@@ -259,6 +275,7 @@ class Tracer:
         """The run with what it learned."""
         return open_learned(self.run)
 
+    @cached_property
     def index(self) -> GradientIndex:
         """The index of the run, made and kept in its folder if it is not there."""
         folder, digest = self.run.folder, self.run.record.sha256
@@ -280,9 +297,47 @@ class Tracer:
         weights = load_snapshot(self.run.folder)
         return build_index(self.run, self.learned.data, weights, self._count)
 
-    def score_documents(self, question: str, answer: str) -> NDArray[np.float64]:
-        """The score of every document for an answer."""
-        return self.index().scores(self.run.model, *answer_row(self.run, question, answer))
+    @property
+    def is_in_nats(self) -> bool:
+        """Whether pushes in nats were measured for runs of this kind."""
+        return find_rung(self.run.job.phases) == "pointed"
+
+    @cached_property
+    def _clozes(self) -> ClozeMaker:
+        data = self.learned.data
+        return ClozeMaker(self.run.job.phases[-1], data.documents, data.block)
+
+    def answer_rows(self, question: str, subject: str, answer: str) -> list[Row]:
+        """The question with its answer, and windows around facts of its relation with them.
+
+        The windows are drawn from all documents, whomever they are about, and hold neither the
+        name nor the answer of their own document.
+        """
+        rows = [answer_row(self.run, question, answer)]
+        relation = relation_of(question, subject)
+        query = "SELECT id FROM relations WHERE template = ?"
+        found = self.learned.corpus.fetch(query, relation) if subject else []
+        wordings = self._clozes.records.wordings.get(found[0][0]) if found else None
+        if not wordings:
+            return rows
+        name, completion = self.run.tokens.encode_all([f"{subject}.", answer])
+        rng = np.random.default_rng(0)
+        for _ in range(WINDOWS):
+            document, fact = wordings[int(rng.integers(len(wordings)))]
+            encoded = self._clozes.documents[document]
+            example = cloze_example(
+                np.array(name, dtype=np.int32),
+                draw_window(encoded, fact, self._clozes.pointed_size, rng),
+                np.array(completion, dtype=np.int32),
+                self._clozes.block,
+                context_loss_weight=0.0,
+            )
+            rows.append((torch.from_numpy(example.ids).long(), torch.from_numpy(example.weights)))
+        return rows
+
+    def scores(self, question: str, subject: str, answer: str) -> NDArray[np.float64]:
+        """The score of every document for an answer, by gradient."""
+        return self.index.scores(self.run.model, self.answer_rows(question, subject, answer))
 
     def trace(
         self,
@@ -294,8 +349,8 @@ class Tracer:
         observe: Observer | None = None,
     ) -> Record:
         """The record that docs/trace.md describes, of the run's own answer or of another one."""
-        if method not in UNITS:
-            raise UserError(f'there is no method "{method}".{did_you_mean(method, UNITS)}')
+        if method not in METHODS:
+            raise UserError(f'there is no method "{method}".{did_you_mean(method, METHODS)}')
         if not question.strip():
             raise UserError("trace takes a question, and an empty one came.")
         if not 1 <= top <= len(self.documents):
@@ -305,43 +360,44 @@ class Tracer:
         if answer not in (None, own_answer):
             verdict = None
         answer = own_answer if answer is None else answer
-        scores = self.score_documents(question, answer)
+        scores = self.scores(question, subject, answer)
         stating = find_stating(self.documents, [answer]).get(fold_words(answer), set())
         kinds = kinds_of(self.documents, subject, stating)
-        order = np.argsort(-scores, kind="stable").tolist()
-        if method == "retrain":
-            pushes, floor = self._retrain_without(order[:top], question, subject, answer, observe)
-        else:
-            away = [i for i in order[::-1][:top] if scores[i] < 0]
-            pushes = {i: float(scores[i]) for i in order[:top] + away}
-            floor = noise_floor(kinds, scores)
         evidence = verdict.evidence if verdict else ()
         looked_up = {line.line for line in evidence if line.states_answer}
+        stating = stating | {i for i, d in enumerate(self.documents) if d.line in looked_up}
+        teaching = [i for i in sorted(stating) if kinds[i] == SUBJECT]
+        gain = self.gain(question, subject, answer)
+        order = np.argsort(-scores, kind="stable").tolist()[:top]
+        if method == "retrain":
+            found = self._retrain_without(order, question, subject, answer, observe)
+        else:
+            known_gain = gain if self.is_in_nats else None
+            found = estimate_pushes(order, teaching, scores, kinds, known_gain)
         rows: list[Record] = [
             {
                 "line": self.documents[i].line,
                 "text": self.documents[i].text,
-                "push": float(f"{pushes[i]:.4g}"),
-                "states": i in stating or self.documents[i].line in looked_up,
+                "score": float(f"{scores[i]:.4g}"),
+                **found.pushes[i].to_dict(),
+                "states": i in stating,
             }
-            for i in sorted(pushes, key=lambda i: -abs(pushes[i]))
+            for i in sorted(found.pushes, key=lambda i: -abs(found.pushes[i].nats))
         ]
         shares = leaning(kinds, scores)
-        shown = [kind for kind in shares if shares[kind] >= 0.005]
-        shown.sort(key=lambda kind: -shares[kind])
-        leans = ", ".join(f"{kind} ({shares[kind]:.0%})" for kind in shown)
-        record = {
+        record: Record = {
             "question": question,
             "answer": answer,
             "verdict": None,
             "method": method,
-            "unit": UNITS[method],
-            "noise_floor": float(f"{floor:.4g}"),
-            "likelier_than_for_other_names": self._gap(question, subject, answer),
-            "pushed_by": [row for row in rows if row["push"] > 0],
+            "unit": found.unit,
+            "noise_floor": float(f"{found.noise_floor:.4g}"),
+            "likelier_than_for_other_names": gain,
+            "pushed_by": [row for row in rows if row["push"] >= 0],
             "pushed_away_by": [row for row in rows if row["push"] < 0],
+            "lines_that_state_it": found.push_of(teaching),
             "leans_on": shares,
-            "why": f"The push comes from {leans}." if leans else "No line stands out.",
+            "why": describe_leaning(shares),
         }
         if verdict is not None:
             record["verdict"] = add_trace(verdict, record).verdict
@@ -376,8 +432,8 @@ class Tracer:
         subject: str,
         answer: str,
         observe: Observer | None,
-    ) -> tuple[dict[int, float], float]:
-        """Nats of log p(answer) that are lost without each document; and the noise floor."""
+    ) -> Pushes:
+        """Nats of log p(answer) that are lost without each document."""
         (with_all,) = likelihoods(self.run, [question], [answer])
         pushes, floors = {}, []
         for place in places:
@@ -385,19 +441,19 @@ class Tracer:
             self._say(f"training again without line {document.line}")
             folder = self.run.folder / "twins" / f"line-{document.line}"
             twin = self.learned.retrain([document.line], folder, observe=observe)
-            pushes[place] = with_all - likelihoods(twin, [question], [answer])[0]
+            pushes[place] = Push.exactly(with_all - likelihoods(twin, [question], [answer])[0])
             others = compare_others(self.learned, twin, [subject, document.subject])
             floors.append(others["noise_floor"] or 0.0)
-        return pushes, max(floors)
+        return Pushes("nats", max(floors), pushes)
 
-    def _gap(self, question: str, subject: str, answer: str) -> float | None:
-        """log p(answer) less the log of its mean p for names that no line is about, in nats."""
+    def gain(self, question: str, subject: str, answer: str) -> float | None:
+        """log p(answer) less its mean log p for names that no line is about, in nats."""
         names = recombine_names(self.documents, OTHER_NAMES) if subject in question else []
         if not subject or not names:
             return None
         questions = [question, *(question.replace(subject, name) for name in names)]
         log_p, *others = likelihoods(self.run, questions, [answer] * len(questions))
-        return round(log_p - float(np.logaddexp.reduce(others) - np.log(len(others))), 4)
+        return round(log_p - float(np.mean(others)), 4)
 
     def trace_unseen(
         self,
@@ -416,7 +472,7 @@ class Tracer:
         origins = np.array(guess_by_name(known, [Question(0, "", name, None) for name in names]))
         of_documents, of_unseen = np.split(origins, [len(documents)])
         for subject, answer, origin in zip(unseen, answers, of_unseen, strict=True):
-            scores = self.score_documents(subject.question, answer)
+            scores = self.scores(subject.question, subject.subject, answer)
             same_origin = set(np.flatnonzero(of_documents == origin).tolist())
             states = stating.get(fold_words(answer), set())
             yield subject, answer, scores, kinds_of(documents, subject.subject, states, same_origin)
@@ -452,6 +508,50 @@ class Tracer:
         except UserError as not_kept:
             self._say(f"The run does not keep this: {not_kept}")
         return record
+
+
+@dataclass(frozen=True, eq=False)
+class Pushes:
+    """The pushes of some lines, by their place; `together` of all lines that teach the answer."""
+
+    unit: str
+    noise_floor: float
+    pushes: dict[int, Push]
+    together: Push | None = None
+
+    def push_of(self, teaching: Sequence[int]) -> Record | None:
+        """What the lines about the subject that state the answer pushed, if that is known."""
+        known = [self.pushes[i] for i in teaching if i in self.pushes]
+        push = self.together or max(known, key=lambda push: push.nats, default=None)
+        return push.to_dict() if push and teaching else None
+
+
+def estimate_pushes(
+    places: Sequence[int],
+    teaching: Sequence[int],
+    scores: NDArray[np.float64],
+    kinds: NDArray[np.str_],
+    gain: float | None,
+) -> Pushes:
+    """The pushes of the lines at some places, by gradient: in nats where the gain is known.
+
+    teaching: the lines about the subject that state the answer.
+    """
+    if gain is None:
+        pushes = {i: Push.exactly(float(scores[i])) for i in places}
+        return Pushes("score", noise_floor(kinds, scores), pushes)
+    shares, is_stated = push_shares(scores), len(teaching) > 0
+    pushes = {i: to_nats(float(shares[i]), gain, is_stated=is_stated) for i in places}
+    floor = noise_in_nats(gain, is_stated=is_stated)
+    return Pushes("nats", floor, pushes, together_in_nats(gain) if is_stated else None)
+
+
+def describe_leaning(shares: dict[str, float]) -> str:
+    """Which kinds of lines the push comes from, in a sentence."""
+    shown = [kind for kind in shares if shares[kind] >= 0.005]
+    shown.sort(key=lambda kind: -shares[kind])
+    leans = ", ".join(f"{kind} ({shares[kind]:.0%})" for kind in shown)
+    return f"The push comes from {leans}." if leans else "No line stands out."
 
 
 def find_stating(

@@ -47,17 +47,24 @@ class SignalBatch:
         questions: Sequence[str],
         subjects: Sequence[str],
         answers: Sequence[str] | None = None,
+        *,
+        asks_others: bool = False,
     ) -> None:
-        """answers: others than the model's own, if given."""
+        """answers: others than the model's own, if given.
+
+        asks_others: answer the other questions about the subjects in the same batch.
+        """
         self.reader, self.questions, self.subjects = reader, questions, subjects
         self.templates = list(map(relation_of, questions, subjects))
         self.model, self.decoder, self.tokens = reader.model, reader.run.model, reader.run.tokens
         self.prompts = encode_prompts(self.decoder, self.tokens, questions)
         self.greedy: dict[str, Answer] = {}  # by question; empty if answers are given
         if answers is None:
-            greedy = answer_all(self.decoder, self.tokens, questions)
-            self.greedy = dict(zip(questions, greedy, strict=True))
-            self.answers = [answer.text for answer in greedy]
+            others = [question for *_, question in self.other_questions] if asks_others else []
+            asked = [*questions, *others]
+            greedy = answer_all(self.decoder, self.tokens, asked)
+            self.greedy = dict(zip(asked, greedy, strict=True))
+            self.answers = [answer.text for answer in greedy[: len(questions)]]
         else:
             self.answers = [answer.strip() for answer in answers]
         self.answer_ids = likelihood.encode_answers(self.tokens, self.answers)
@@ -75,6 +82,19 @@ class SignalBatch:
         return likelihood.encode_names(self.tokens, self.subjects)
 
     @cached_property
+    def other_questions(self) -> list[tuple[int, int, str]]:
+        """(k, i, question): the k-th other kind of question about the subject of row i."""
+        found = []
+        for i, (template, name) in enumerate(zip(self.templates, self.subjects, strict=True)):
+            known = self.reader.state.contexts if name else ()
+            others = [other for other in known if other != template and SLOT in other]
+            for k, other in enumerate(others[:OTHERS]):
+                question = other.replace(SLOT, name)
+                if likelihood.can_encode(self.tokens, question):
+                    found.append((k, i, question))
+        return found
+
+    @cached_property
     def others(self) -> tuple[Floats, Floats]:
         """Two arrays (OTHERS, n) about other kinds of question on the subject, NaN for none.
 
@@ -83,25 +103,15 @@ class SignalBatch:
         """
         sure = np.full((OTHERS, len(self.subjects)), np.nan)
         same = sure.copy()
-        places: list[tuple[int, int]] = []
-        questions: list[str] = []
-        for i, (template, name) in enumerate(zip(self.templates, self.subjects, strict=True)):
-            known = self.reader.state.contexts if name else ()
-            others = [other for other in known if other != template and SLOT in other]
-            for k, other in enumerate(others[:OTHERS]):
-                question = other.replace(SLOT, name)
-                if likelihood.can_encode(self.tokens, question):
-                    places.append((k, i))
-                    questions.append(question)
-        if questions:
-            where = tuple(zip(*places, strict=True))
+        if self.other_questions:
+            kinds, rows, questions = zip(*self.other_questions, strict=True)
             new = [question for question in questions if question not in self.greedy]
             more = answer_all(self.decoder, self.tokens, new)
             answers = self.greedy | dict(zip(new, more, strict=True))
-            sure[where] = [answers[question].log_probability for question in questions]
+            sure[kinds, rows] = [answers[question].log_probability for question in questions]
             prompts = encode_prompts(self.decoder, self.tokens, questions)
-            answer_ids = [self.answer_ids[i] for _, i in places]
-            same[where] = score_answers(self.model, prompts, answer_ids)
+            answer_ids = [self.answer_ids[row] for row in rows]
+            same[kinds, rows] = score_answers(self.model, prompts, answer_ids)
         return sure, same
 
     @cached_property
@@ -158,7 +168,7 @@ def reference(batch: SignalBatch) -> Floats:
     if twin is None:
         return np.full(len(batch.answers), np.nan)
     prompts = encode_prompts(twin.model, twin.tokens, batch.questions)
-    model = OwnModel(twin.model.eval(), twin.tokens)
+    model = OwnModel(twin.model, twin.tokens)
     return score_answers(model, prompts, likelihood.encode_answers(twin.tokens, batch.answers))
 
 
@@ -212,6 +222,7 @@ CORE = (
 )
 GIVEN_SEEN = ("log_probability", "token_margin", "elsewhere")  # what tells right among the seen
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
+ABOUT_OTHERS = {"others_best", "others_mean", "elsewhere"}  # what asks other questions
 
 
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
@@ -272,6 +283,7 @@ class SignalReader:
         twin = load_run(self.run.folder / "twins" / "scratch")
         if twin.record.sha256 != recorded:
             raise UserError(f"{twin.folder} is not the twin that {self.run.folder} trained.")
+        twin.model.eval()
         return twin
 
     def read(
@@ -295,7 +307,9 @@ class SignalReader:
         columns: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
         for start in range(0, max(1, len(questions)), size):
             part = slice(start, start + size)
-            batch = SignalBatch(self, questions[part], subjects[part])
+            batch = SignalBatch(
+                self, questions[part], subjects[part], asks_others=bool(wanted & ABOUT_OTHERS)
+            )
             for name, pieces in columns.items():
                 function, _ = SIGNALS[name]
                 pieces.append(function(batch))
