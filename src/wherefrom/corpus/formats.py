@@ -624,7 +624,8 @@ def _describe_checks(
     with_answers: by template, how many subjects have an answer in the text.
     """
     titles = ("relation", "questions", "in the text", "found", "missed", "false", "subjects")
-    table, poor = [titles], []
+    table: list[tuple[str, ...]] = [titles]
+    poor = []
     for relation in relations:
         template, check = relation.template, relation.check
         shares = ["-"] * 3
