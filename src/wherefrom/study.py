@@ -56,13 +56,13 @@ from wherefrom.training.run_folder import (
 )
 from wherefrom.training.settings import Settings, TrainingJob
 
-PROBES = 200  # at most so many questions are asked while training
+MAX_STOPPING_QUESTIONS = 200  # at most so many questions are asked while training
 SCRATCH = Path("twins", "scratch")  # the model that learns from the questions alone
 LONGER_EPOCHS, LONGER_BASE_EPOCHS = 600, 30  # advised where recall is low
 # a phase that keeps the weights: one step that is too small to change them
 NO_TRAINING: dict[str, Any] = {"steps": 1, "epochs": None, "minutes": None, "most_epochs": None}
 NO_TRAINING |= {"lr": 1e-12, "muon_lr": 1e-12, "warmup_steps": 0}
-FEWEST_PROBES = 10  # fewer subjects than this are not held out
+MIN_STOPPING_SUBJECTS = 10  # fewer subjects than this are not held out
 Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
 
@@ -449,8 +449,8 @@ def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
     """
     questions = split.train.questions
     names = sorted(_subjects(split.train))
-    count = min(len(names) // 20, PROBES * len(names) // max(1, len(questions)))
-    if count < FEWEST_PROBES:
+    count = min(len(names) // 20, MAX_STOPPING_QUESTIONS * len(names) // max(1, len(questions)))
+    if count < MIN_STOPPING_SUBJECTS:
         return split, []
     order = np.random.default_rng([seed, 31]).permutation(len(names))
     held_out = {names[i] for i in order[:count]}
@@ -470,7 +470,9 @@ def read_probes(split: Split, *, seed: int) -> list[Question]:
         if SLOT in template and number not in judged
     ]
     probes = []
-    for i in np.random.default_rng([seed, 31]).permutation(len(stated))[:PROBES].tolist():
+    for i in (
+        np.random.default_rng([seed, 31]).permutation(len(stated))[:MAX_STOPPING_QUESTIONS].tolist()
+    ):
         template, number = stated[i]
         name = corpus.spell(number)
         answer = corpus.extracted(template, fold_words(name))[0].text

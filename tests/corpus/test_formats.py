@@ -10,7 +10,7 @@ import pytest
 from wherefrom.corpus import formats
 from wherefrom.corpus.database import AskedRelation, Database, Fact, ReadingCheck, read_documents
 from wherefrom.corpus.documents import Document, as_table, hash_table
-from wherefrom.corpus.formats import PASSAGE, check_files, cut_passages, describe_facts
+from wherefrom.corpus.formats import PASSAGE_CHARACTERS, check_files, cut_passages, describe_facts
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 
@@ -201,9 +201,9 @@ def test_long_documents_are_read_in_passages_that_keep_the_subject(tmp_path):
     long = " ".join(f"Sentence number {i} ends here." for i in range(200))
     parts = cut_passages(long)
     assert " ".join(parts) == long
-    assert all(len(part) <= PASSAGE and part.endswith(".") for part in parts)
+    assert all(len(part) <= PASSAGE_CHARACTERS and part.endswith(".") for part in parts)
     assert cut_passages("東京。" * 900)[0].endswith("。")
-    assert max(map(len, cut_passages("x" * 5000))) == PASSAGE
+    assert max(map(len, cut_passages("x" * 5000))) == PASSAGE_CHARACTERS
     path = written(tmp_path, "text.jsonl", as_jsonl([{"title": "Ann", "text": long}]))
     documents, how = convert(path)
     assert {document.subject for document in documents} == {"Ann"}

@@ -481,9 +481,11 @@ def print_audit(record: dict[str, Any], as_json: bool) -> None:
         shares = (groups[0]["right_given_at_precision"], groups[2]["unseen_unknown"])
         numbers = [show(groups[0][key], "{:.3f}", interval=False) for key in ("auroc", "ece")]
         numbers += [show(each, "{:.0%}", interval=False) for each in shares]
-        rows.append((name, show(groups[1]["auroc"], "{:.3f}"), *numbers))
+        within = show(score["within_relations"], "{:.3f}", interval=False)
+        rows.append((name, show(groups[1]["auroc"], "{:.3f}"), within, *numbers))
     title = f"{people['seen']} judged answers about known subjects, {people['unseen']} about others"
     shown = f"right shown\nat {risk:.0%} risk"
-    columns = ("score", "AUROC, known", "AUROC, all", "ECE", shown, "unseen:\nI don't know")
+    aurocs = ("AUROC, known", "within\nrelations", "all")
+    columns = ("score", *aurocs, "ECE", shown, "unseen:\nI don't know")
     print_table(columns, rows, title=title)
     click.echo(f"written to {record['run']}; try wherefrom ask, report or serve on it")

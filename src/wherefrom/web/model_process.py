@@ -138,7 +138,7 @@ def view_heads(folder: Path, question: str, layer: int | None, head: int | None)
 
 
 def describe_variant(run: Any) -> str:
-    """The variant of a model of ours, or where a model of others is from."""
+    """The variant of a model that Wherefrom trained, or where another model is from."""
     return str(run.model.config.variant) if run.model is not None else Path(run.record.model).name
 
 
