@@ -558,13 +558,12 @@ def describe_facts(database: Database, path: object) -> list[str]:
                 f'"{relation.template}" asks for the same as "{relation.same_as}", by the training '
                 "answers."
             )
-<<<<<<< HEAD
         readings = (answers for _, answers in database.all_extracted(relation.template))
-        unclear = [each for each in readings if _is_stated(each) and each[0].probability < UNCLEAR]
-=======
-        stated = (answers for _, answers in database.all_extracted(relation.template))
-        unclear = [answers for answers in stated if answers[0].probability < UNCLEAR_PROBABILITY]
->>>>>>> main
+        unclear = [
+            each
+            for each in readings
+            if _is_stated(each) and each[0].probability < UNCLEAR_PROBABILITY
+        ]
         if unclear:
             several = " or ".join(answer.text for answer in unclear[0][:SHOWN_EXAMPLES])
             notes.append(
