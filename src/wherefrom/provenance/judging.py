@@ -73,10 +73,10 @@ from wherefrom.training.run_folder import (
 
 NUMBERS_FILE = "judgement.json"
 VERDICTS = (STATED, MISREMEMBERED, GUESSED, MADE_UP)
-DRAWN = ("risk_coverage", "reliability", "histogram")  # what only figures need
-POINTS = 200  # of a drawn risk-coverage curve
-BARS = 20  # of a drawn histogram
-MOST_DOCUMENTS = 4  # subjects with this many documents or more are counted together
+DRAWN_KEYS = ("risk_coverage", "reliability", "histogram")  # what only figures need
+CURVE_POINTS = 200  # of a drawn risk-coverage curve
+HISTOGRAM_BARS = 20  # of a drawn histogram
+MAX_COUNTED_DOCUMENTS = 4  # subjects with this many documents or more are counted together
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Judgement:
                 if score["ours"] or group != "unseen"
             }
             groups = {
-                group: {key: value for key, value in numbers.items() if key not in DRAWN}
+                group: {key: value for key, value in numbers.items() if key not in DRAWN_KEYS}
                 for group, numbers in kept.items()
             }
             scores[name] = {**score, "groups": groups}
@@ -424,8 +424,8 @@ def _measure_group(
     unknown = rate(int((unseen & ~given).sum()), int(unseen.sum()), level=bootstrap.level)
     curve = metrics.risk_coverage(answers)
     points = len(curve["coverage"])
-    kept = np.unique(np.linspace(0, points - 1, min(points, POINTS)).round().astype(int))
-    edges = np.linspace(0, 1, BARS + 1)
+    kept = np.unique(np.linspace(0, points - 1, min(points, CURVE_POINTS)).round().astype(int))
+    edges = np.linspace(0, 1, HISTOGRAM_BARS + 1)
     return {
         "subjects": len(answers),
         "grades": {
@@ -590,12 +590,14 @@ def _recall_by_documents(judged: Sequence[Judged], level: float) -> list[dict[st
     """Recall of subjects with no document about them, one, two, and so on; silent questions, which
     no answer is right for, do not count."""
     rows = []
-    for documents in range(MOST_DOCUMENTS + 1):
-        of_count = [one for one in judged if min(one.about, MOST_DOCUMENTS) == documents]
+    for documents in range(MAX_COUNTED_DOCUMENTS + 1):
+        of_count = [one for one in judged if min(one.about, MAX_COUNTED_DOCUMENTS) == documents]
         here = [one for one in of_count if not one.is_silent]
         rows.append(
             {
-                "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,
+                "documents": f"{documents} or more"
+                if documents == MAX_COUNTED_DOCUMENTS
+                else documents,
                 "subjects": len(here),
                 "recall": rate(sum(one.right for one in here), len(here), level=level),
                 "internal_shown": sum(one.shown_internal for one in here),

@@ -51,7 +51,7 @@ EXAMPLE = (
     "internal_from_text",
 )
 RELATION_ROWS = ("majority", "by name", "questions only", "model")
-COMMONEST = 12  # answers that are shown one by one
+SHOWN_ANSWERS = 12  # answers that are shown one by one
 
 
 def pick(record: Facts, paths: str) -> list[Any]:
@@ -230,7 +230,7 @@ def answers(records: Records) -> Facts | None:
         return None
     total = Counter(row["answer"] for row in seen)
     right = Counter(row["answer"] for row in seen if row["right"])
-    common = sorted(total, key=lambda answer: (-total[answer], answer))[:COMMONEST]
+    common = sorted(total, key=lambda answer: (-total[answer], answer))[:SHOWN_ANSWERS]
     known = records.known_answers()
     groups = {
         **{answer: [answer] for answer in common},
