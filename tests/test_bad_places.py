@@ -51,6 +51,14 @@ def test_what_need_not_write_works_in_a_read_only_run(locked, question):
     assert not (locked / "gradients.safetensors").exists()
 
 
+def test_twins_of_a_read_only_run_are_advised_only_options_that_they_have(locked, question):
+    subject = read_judged(locked)[0]["subject"]
+    ended = run_read_only(locked, "twins", locked, "--without", subject)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert str(locked) in ended.stderr
+    assert "--out" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     "words",
     [

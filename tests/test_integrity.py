@@ -87,6 +87,12 @@ def test_a_record_that_was_cut_or_is_of_another_run_is_named_in_the_report(run, 
         assert not any("cannot be read" in section["sentence"] for section in report["sections"])
 
 
+def test_a_questions_only_twin_without_its_record_is_named_in_the_report(run):
+    assert not any("run.json is missing" in note for note in make_report(run)["notes"])
+    (run / "twins" / "scratch" / "run.json").unlink()
+    assert any("scratch/run.json is missing" in note for note in make_report(run)["notes"])
+
+
 def test_a_record_that_the_run_did_not_write_is_left_out_of_the_report(run):
     (run / "leaning.json").write_text('{"run": "0", "kinds": {}, "people": []}')
     notes = make_report(run)["notes"]
