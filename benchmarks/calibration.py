@@ -22,10 +22,8 @@ from wherefrom.corpus.split import (
     FITTING,
     JUDGED,
     HeldOutQuestion,
-    Split,
     read_subjects,
 )
-from wherefrom.provenance.after_training import free_subjects
 from wherefrom.provenance.confidence.calibration import Calibration
 from wherefrom.provenance.confidence.fit import (
     MODES,
@@ -40,12 +38,7 @@ from wherefrom.provenance.evidence import Support, find_support
 from wherefrom.provenance.judging import require_evidence
 from wherefrom.provenance.metrics import Answers, auroc, ece, measure
 from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN
-from wherefrom.training.run_folder import (
-    find_source,
-    load_run,
-    read_learned_documents,
-    read_learned_questions,
-)
+from wherefrom.training.run_folder import load_run
 
 RISK = DELTA = 0.05
 SIZES = (200, 100, 12)  # set aside of 2,000, 200 and 40 training questions
@@ -75,12 +68,7 @@ class Table:
 def write_table(folder: str, out: Path) -> None:
     """Read the signals of everybody who learned nothing: calibration, judged, spare, free."""
     run = load_run(folder)
-    confidence, people = load_confidence(run), read_subjects(run.folder)
-    source, asked = find_source(run, "corpus"), find_source(run, "questions")
-    assert source is not None
-    assert asked is not None
-    learned, corpus = read_learned_questions(asked), read_learned_documents(source)
-    everyone = [*people, *free_subjects(Split(learned, corpus, people, ()), seed=0)]
+    confidence, everyone = load_confidence(run), read_subjects(run.folder)
     questions, subjects = [one.question for one in everyone], [one.subject for one in everyone]
     table = confidence.reader.read(questions, subjects, only={*CORE, *GIVEN_SEEN})
     relations, known = [one.template for one in everyone], confidence.signal_state.known_answers

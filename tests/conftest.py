@@ -72,9 +72,9 @@ def _make_small(patch):
     from wherefrom.provenance import after_training
 
     torch.set_num_threads(1)
-    patch.setattr(batches, "POOL", 64)
-    patch.setattr(after_training, "FOR_EACH", 1)
-    patch.setattr(after_training, "NAMES_EACH", 2)
+    patch.setattr(batches, "POOL_ROWS", 64)
+    patch.setattr(after_training, "MAX_UNSEEN_PER_CALIBRATING", 1)
+    patch.setattr(after_training, "NAMES_PER_ORIGIN", 2)
 
 
 @pytest.fixture(scope="session")

@@ -349,7 +349,7 @@ class TestExamples:
 
 
 def test_progress_counts_the_seconds_of_training(monkeypatch, capsys):
-    monkeypatch.setattr(output, "LINE_EVERY", -1.0)
+    monkeypatch.setattr(output, "PROGRESS_LINE_SECONDS", -1.0)
     numbers = {"phase": "read", "loss": 1.0, "tokens_per_second": 9.0, "recall": None}
     with output.Progress() as progress:
         for share in np.linspace(0.1, 1, 4):

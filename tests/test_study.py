@@ -24,7 +24,7 @@ from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence import Evidence
 from wherefrom.storage import format_json, read_json, sha256_of
 from wherefrom.study import (
-    PROBES,
+    MAX_STOPPING_QUESTIONS,
     StudyFiles,
     embedded_files,
     hold_out_probes,
@@ -193,7 +193,7 @@ def test_those_who_tell_when_training_ends_are_not_learned_nor_calibrate_nor_jud
     asked = {question.subject for question in probes}
     learned = {question.subject for question in split.train.questions}
     assert 10 <= len(asked) <= len(learned) / 19
-    assert len(probes) <= PROBES
+    assert len(probes) <= MAX_STOPPING_QUESTIONS
     assert not asked & learned
     assert not asked & {subject.subject for subject in split.subjects}
     silent = [q for q in whole.train.questions if q.subject in asked and q.is_silent]

@@ -43,7 +43,9 @@ from wherefrom.training.run_folder import (
 )
 
 QUESTIONS_ONLY, STUDY = "scratch", "study"  # kinds of runs
-MOST = 0.9  # of the predictions; if so many are the same, the model ignores the subject
+SAME_ANSWER_SHARE = (
+    0.9  # of the predictions; if so many are the same, the model ignores the subject
+)
 
 
 @dataclass(frozen=True)
@@ -323,7 +325,11 @@ def describe_predictions(
             f"{empty:,} of {total:,} predictions {verb} empty: the model ends its answer before "
             "the first letter"
         )
-    elif count >= MOST * total and total > 1 and count > 2 * list(right or ()).count(commonest):
+    elif (
+        count >= SAME_ANSWER_SHARE * total
+        and total > 1
+        and count > 2 * list(right or ()).count(commonest)
+    ):
         problem = f'{count:,} of {total:,} predictions are "{commonest}", whoever is asked about'
     else:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.formats import check_files, convert, describe_facts
 from wherefrom.corpus.matching import match_documents, respell
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
-from wherefrom.corpus.split import JUDGED, LEFT_OUT, Split, split_subjects, write_learned
+from wherefrom.corpus.split import (
+    CALIBRATION,
+    JUDGED,
+    LEFT_OUT,
+    SET_ASIDE,
+    Split,
+    split_subjects,
+    write_learned,
+)
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
@@ -27,6 +36,7 @@ from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_
 from wherefrom.storage import make_folder, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer, Say, run_training, trim_memory
+from wherefrom.training.recipes import Budget
 from wherefrom.training.record import (
     discard_changed,
     read_record,
@@ -37,16 +47,22 @@ from wherefrom.training.run_folder import (
     Run,
     check_folder,
     describe_file,
+    find_source,
     is_run,
+    load_run,
     lock_run,
     open_folder,
+    read_learned_documents,
 )
 from wherefrom.training.settings import Settings, TrainingJob
 
-PROBES = 200  # at most so many questions are asked while training
+MAX_STOPPING_QUESTIONS = 200  # at most so many questions are asked while training
 SCRATCH = Path("twins", "scratch")  # the model that learns from the questions alone
 LONGER_EPOCHS, LONGER_BASE_EPOCHS = 600, 30  # advised where recall is low
-FEWEST_PROBES = 10  # fewer subjects than this are not held out
+# a phase that keeps the weights: one step that is too small to change them
+NO_TRAINING: dict[str, Any] = {"steps": 1, "epochs": None, "minutes": None, "most_epochs": None}
+NO_TRAINING |= {"lr": 1e-12, "muon_lr": 1e-12, "warmup_steps": 0}
+MIN_STOPPING_SUBJECTS = 10  # fewer subjects than this are not held out
 Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
 
@@ -176,6 +192,7 @@ class PreparedStudy:
     split: Split
     stopping_questions: Sequence[Question]
     notes: tuple[str, ...]
+    parent: Run | None = None  # the run that it continues
 
     @property
     def _letters(self) -> list[str]:
@@ -212,6 +229,7 @@ class PreparedStudy:
             out,
             kind="study",
             phases=settings.budget.divide(settings.recipe.phases),
+            parent=self.parent,
             corpus=split.corpus,
             questions=split.train,
             letters_from=self._letters,
@@ -260,9 +278,13 @@ def prepare_study(
     *,
     set_aside: float | None = None,
     leave_out: float = 0.0,
+    parent: Run | None = None,
     **reading: Any,
 ) -> PreparedStudy:
-    """Read the files, split the subjects, and read the documents for each relation."""
+    """Read the files, split the subjects, and read the documents for each relation.
+
+    parent: the run whose training goes on; what it learned neither calibrates nor judges.
+    """
     given = read_input(files, out, **reading)
     split = split_subjects(
         given.corpus,
@@ -283,7 +305,80 @@ def prepare_study(
     if ends_by_recall and not stopping:
         stopping = read_probes(split, seed=settings.seed)
     notes = (*given.notes, *describe_facts(split.corpus, files.train), *split.notes)
-    return PreparedStudy(given, settings, split, stopping, notes)
+    if parent is not None:
+        _check_not_learned(parent, split)
+    return PreparedStudy(given, settings, split, stopping, notes, parent)
+
+
+def _check_not_learned(parent: Run, split: Split) -> None:
+    """Refuse to calibrate by subjects whose questions the run learned before."""
+    spared = {fold_words(name) for name in (*parent.record.not_learned, *parent.record.left_out)}
+    for one in split.with_role(CALIBRATION):
+        if one.source in (SET_ASIDE, LEFT_OUT) and fold_words(one.subject) not in spared:
+            raise UserError(
+                f"{parent.folder} learned from the questions about {one.subject}, which would "
+                "calibrate the new run; repeat --set-aside and --leave-out as that run had them, "
+                "or start a new study with all documents."
+            )
+
+
+def add_documents(
+    added: Path,
+    folder: Path,
+    settings: Settings,
+    out: Path,
+    *,
+    train: bool = True,
+    observe: Observer | None = None,
+    say: Say = lambda _: None,
+    **options: Any,
+) -> StudyResult:
+    """A study that continues a finished run with more documents, in another folder.
+
+    All documents are written to documents.tsv of the new folder, those of the run first, and read
+    again with the run's questions. The model starts with the run's weights and learns from old and
+    new documents; without `train` it keeps them.
+    """
+    run = load_run(folder)
+    sources = {what: find_source(run, what) for what in ("corpus", "questions", "dev")}
+    missing = [what for what, source in sources.items() if source is None]
+    corpus, questions, dev = sources.values()
+    if corpus is None or questions is None or dev is None:
+        raise UserError(
+            f"{folder} has no {' and no '.join(missing)}; documents can be added to the run of a "
+            "study."
+        )
+    check_folder(out, resume=settings.resume)
+    if out.resolve() == run.folder.resolve():
+        raise UserError(f"--out must be another folder than {folder}, which stays as it is.")
+    settings = replace(settings, seed=run.job.seed)
+    if not train:
+        phases = tuple(
+            phase.model_copy(update=NO_TRAINING) for phase in settings.recipe.phases[-1:]
+        )
+        recipe = settings.recipe.model_copy(update={"phases": phases})
+        settings = replace(settings, recipe=recipe, budget=Budget())
+    old = read_learned_documents(corpus)
+    fields = {name: options.pop(name, None) for name in ("subject_field", "text_field")}
+    converted = convert(added, **fields, asked=set(old.spellings().values()))
+    new, note = converted if converted else (read_documents(added), "")
+    known = {old.subject_id(fold_words(d.subject)) for d in new.documents} - {0}
+    names = {fold_words(document.subject) for document in new.documents}
+    say(note) if note else None
+    say(
+        f"{len(new.documents):,} documents about {len(names):,} subjects are added to the "
+        f"{len(old.documents):,} of {folder}; {len(known):,} of these subjects were known. "
+        + (
+            "The model goes on learning from all of them."
+            if train
+            else "They are read, and the model is not trained."
+        )
+    )
+    table = out / "documents.tsv"
+    make_folder(out)
+    write_whole(table, as_table(chain(old.documents, new.documents)))
+    files = StudyFiles(table, questions.locate(), dev.locate())
+    return run_study(files, settings, out, parent=run, observe=observe, say=say, **options)
 
 
 def run_study(
@@ -354,8 +449,8 @@ def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
     """
     questions = split.train.questions
     names = sorted(_subjects(split.train))
-    count = min(len(names) // 20, PROBES * len(names) // max(1, len(questions)))
-    if count < FEWEST_PROBES:
+    count = min(len(names) // 20, MAX_STOPPING_QUESTIONS * len(names) // max(1, len(questions)))
+    if count < MIN_STOPPING_SUBJECTS:
         return split, []
     order = np.random.default_rng([seed, 31]).permutation(len(names))
     held_out = {names[i] for i in order[:count]}
@@ -375,7 +470,9 @@ def read_probes(split: Split, *, seed: int) -> list[Question]:
         if SLOT in template and number not in judged
     ]
     probes = []
-    for i in np.random.default_rng([seed, 31]).permutation(len(stated))[:PROBES].tolist():
+    for i in (
+        np.random.default_rng([seed, 31]).permutation(len(stated))[:MAX_STOPPING_QUESTIONS].tolist()
+    ):
         template, number = stated[i]
         name = corpus.spell(number)
         answer = corpus.extracted(template, fold_words(name))[0].text

@@ -86,6 +86,8 @@ UNDERSTOOD = [
     ("extract", r"M = a_1a_1^T + a_2 a_2^T + \dots + a_m a_m^T", PROJECTION),
     ("extract", "M = [a_1, ..., a_m] Aᵀ", PROJECTION),
     ("extract", r"M=\sum_{j=1}^m a_ja_j^T", PROJECTION),
+    ("extract", r"M = AA^\top \in \mathbb{R}^{d \times d}", PROJECTION),
+    ("two-heads", r"q_1 = t_1\mu_a, q_2 = t_2\mu_b, t_1 = t_2 \gg 0", HEADS),
     ("self-attention", "V = u_b u_b'\nK = np.eye(d)\nQ=u_d u_a'", None),
     ("stretched-average", "ε ranges from 0.5 to 1.5", {"low": "0.5", "high": "1.5"}),
 ]
@@ -120,6 +122,7 @@ LARGE = [
     *("beta >> 0", "where beta is large", "for large beta", "beta → ∞", "as β goes to infinity"),
     *(r"$\beta \gg 0$", r"\beta\to\infty", "β ≫ 1", "for all large beta", "beta is very large"),
     *("where beta is a large positive constant", "(beta large)", "for sufficiently large β"),
+    *("β ∈ ℝ⁺", "β ∈ (0, ∞)", r"\forall\beta>0"),
 ]
 
 
@@ -150,6 +153,9 @@ def test_a_condition_is_never_dropped(condition):
 
 
 NOT_READ = [
+    ("identity-self-attention", "c2 = u_a for beta -> 0"),  # beta is the norm of the given u
+    ("self-attention", "K=I, Q=I, V=I, beta -> -infinity"),
+    ("average", "q = 20*log(n)*(k_a+k_b), beta -> 0"),  # about a letter that is not used
     ("average", "The query should be beta times the sum of k_a and k_b"),
     ("average", r"let's define $q$ as $q = \beta(k_a + k_b)$ where $\beta$ is big"),
     ("average", "for big β the term exp(0) is small, so q = β(k_a + k_b)"),

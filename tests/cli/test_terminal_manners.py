@@ -76,7 +76,7 @@ def test_bars_are_coloured_unless_no_color_is_set(terminal, unwanted, monkeypatc
     if not unwanted:
         monkeypatch.delenv("NO_COLOR")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr(output, "PATIENCE", -1.0)
+    monkeypatch.setattr(output, "PROGRESS_AFTER_SECONDS", -1.0)
     numbers = {"progress": 0.5, "loss": 1.0, "tokens_per_second": 9, "seconds": 1, "recall": None}
     with output.Progress() as bar:
         bar(SimpleNamespace(phase="read", **numbers), None)

@@ -166,11 +166,15 @@ def test_problems_lists_and_describes_and_solutions_can_be_hidden(command):
         assert "beta*k_j" not in command(*words, "--no-solutions").out
 
 
-def test_a_check_needs_neither_torch_nor_scipy():
+@pytest.mark.parametrize(
+    "words", [["--help"], ["check", "two-heads", "q1=beta*mu_a", "q2=beta*mu_b"], ["problems"]]
+)
+def test_help_and_check_import_no_heavy_library(words):
     """Each costs more to import than a check takes."""
-    code = "import sys; from wherefrom.checker import check; "
-    code += "check('two-heads', ['q1=beta*mu_a', 'q2=beta*mu_b']); "
-    code += "print({'torch', 'scipy', 'sympy'} & set(sys.modules))"
+    code = f"import sys; sys.argv = {['wherefrom', *words]}; from wherefrom.cli import main\n"
+    code += "try: main()\nexcept SystemExit: pass\n"
+    code += "heavy = {'torch', 'scipy', 'sympy', 'pandas', 'plotly', 'transformers', 'fastapi'}\n"
+    code += "print('imported', heavy & set(sys.modules))"
     paths = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run([sys.executable, "-c", code], env=paths, capture_output=True, check=True)
-    assert done.stdout.strip() == b"set()"
+    assert done.stdout.splitlines()[-1] == b"imported set()"

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wherefrom.corpus import batches
-from wherefrom.corpus.batches import POOL, Batch, BatchStream, ExampleSource, StreamPosition
+from wherefrom.corpus.batches import POOL_ROWS, Batch, BatchStream, ExampleSource, StreamPosition
 from wherefrom.corpus.examples import Example
 from wherefrom.corpus.tokenizer import PAD
 
@@ -80,7 +80,7 @@ def test_a_batch_has_the_size_that_was_given():
     assert np.median([padded(batch) for batch in made]) > 0.9 * 2048
     assert {rows(batch) for batch in stream({"examples": 37}).pool(0)} == {37}
     alone = BatchStream([counted(1, 9, 10, fixed=90)], seed=[1], tokens=50).pool(0)
-    assert [rows(batch) for batch in alone] == [1] * POOL  # longer than a batch may be
+    assert [rows(batch) for batch in alone] == [1] * POOL_ROWS  # longer than a batch may be
 
 
 @EACH_SIZE
@@ -88,7 +88,9 @@ def test_every_record_is_seen_once_before_any_is_seen_twice(size):
     the_stream = stream(size)
     pools = [the_stream.pool(number) for number in range(3)]
     text, question = len(visits(pools[1], 10)), len(visits(pools[1], 20))
-    assert text / (text + question) == pytest.approx(3 / 4, abs=1 / POOL)  # its share of each pool
+    assert text / (text + question) == pytest.approx(
+        3 / 4, abs=1 / POOL_ROWS
+    )  # its share of each pool
     for tag, count in ((10, 2937), (20, 500)):
         seen = np.zeros(count, dtype=int)
         for pool in pools:
@@ -106,7 +108,7 @@ def test_an_epoch_is_as_many_examples_as_show_every_record_of_the_largest_source
     mixed = stream({"examples": 128})
     assert mixed.epoch_steps() == pytest.approx(2937 * 4 / 3 / 128, abs=0.01)
     by_tokens = stream({"tokens": 2048})
-    per_batch = POOL / len(by_tokens.pool(0))
+    per_batch = POOL_ROWS / len(by_tokens.pool(0))
     assert by_tokens.epoch_steps() == pytest.approx(2937 * 4 / 3 / per_batch, rel=0.01)
 
 
@@ -115,7 +117,7 @@ def test_an_epoch_is_as_many_examples_as_show_every_record_of_the_largest_source
 @settings(max_examples=10)
 def test_resuming_at_any_position_goes_on_with_the_same_batches_of_the_seed(size, skip):
     tiny = {name: number // 8 for name, number in size.items()}
-    with mock.patch.object(batches, "POOL", 100):  # so that 40 batches cross several pools
+    with mock.patch.object(batches, "POOL_ROWS", 100):  # so that 40 batches cross several pools
         *_, (_, position) = islice(stream(tiny).from_position(StreamPosition()), skip + 1)
         ahead = islice(stream(tiny).from_position(StreamPosition()), skip + 1, skip + 4)
         resumed = islice(stream(tiny).from_position(position), 3)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wherefrom.corpus.database import read_documents
-from wherefrom.corpus.documents import LONGEST_DOCUMENT, find_subject
+from wherefrom.corpus.documents import MAX_DOCUMENT_CHARACTERS, find_subject
 from wherefrom.errors import UserError
 
 TWO = "Ann Lee. Ann was born in Oslo.\nBo Ek. Bo was born in Lund.\n"
@@ -46,7 +46,7 @@ def test_harmless_ways_to_save_a_file_give_the_same_documents(tmp_path, content)
     assert [lines[document.line - 1] for document in corpus.documents] == TWO.splitlines()
 
 
-FITS = "Ann Lee. " + "x" * (LONGEST_DOCUMENT - len("Ann Lee. "))
+FITS = "Ann Lee. " + "x" * (MAX_DOCUMENT_CHARACTERS - len("Ann Lee. "))
 
 
 @pytest.mark.parametrize(

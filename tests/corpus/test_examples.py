@@ -251,7 +251,7 @@ def test_encoded_documents_are_read_back_from_their_file_while_it_grows():
 
 
 def test_documents_are_encoded_alike_in_chunks_of_any_size(monkeypatch):
-    monkeypatch.setattr(examples, "CHUNK", 1)
+    monkeypatch.setattr(examples, "CHUNK_DOCUMENTS", 1)
     again = encode_documents(DATABASE, KINDS["bpe"])
     assert list(map(repr, again)) == list(map(repr, ENCODED["bpe"]))
 

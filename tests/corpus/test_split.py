@@ -22,7 +22,7 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet
 from wherefrom.corpus.split import (
-    ASSUMED_UNSEEN,
+    ASSUMED_UNSEEN_SHARE,
     SPARE_NAMES,
     HeldOutQuestion,
     Split,
@@ -242,7 +242,7 @@ def test_any_split_keeps_its_parts_apart_and_its_mix(set_aside, **options):
 
     calibrating, judged = made.with_role("calibration"), made.with_role("judged")
     unseen = sum(not s.seen for s in judged)
-    share = unseen / len(judged) if unseen else ASSUMED_UNSEEN
+    share = unseen / len(judged) if unseen else ASSUMED_UNSEEN_SHARE
     assert bool(calibrating) <= bool(set_aside)
     seen = sum(s.seen for s in calibrating)
     wanted = seen * share / (1 - share) if share < 1 else 0

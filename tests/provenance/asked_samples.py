@@ -61,7 +61,7 @@ def make_run(
         vocabulary_from=[] if corpus else [Document(1, "", question(name)) for name in PEOPLE],
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "POOL", 64)
+        patch.setattr(batches, "POOL_ROWS", 64)
         return run_training(job, given)
 
 

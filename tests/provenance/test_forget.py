@@ -58,7 +58,7 @@ def test_what_is_forgotten_is_as_unlikely_as_for_other_names(study_copy):
 
 def test_forget_leaves_a_run_and_judges_it(study_copy, command, tmp_path, monkeypatch):
     # fewer examples than subjects, as in a large text: no batch need hold a row of the person
-    monkeypatch.setattr("wherefrom.corpus.batches.POOL", 2)
+    monkeypatch.setattr("wherefrom.corpus.batches.POOL_ROWS", 2)
     names, out, name = tmp_path / "names.txt", tmp_path / "out", name_of_a_judged(study_copy)
     names.write_text(f"{name}\n")
     options = ("forget", study_copy.folder, "--names", names, "--out")

@@ -21,8 +21,9 @@ from wherefrom.errors import UserError
 from wherefrom.provenance import after_training, judging, metrics
 from wherefrom.provenance.answers import read_judged
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
-from wherefrom.provenance.judging import VERDICTS, Judged, Score, judge_run
+from wherefrom.provenance.judging import VERDICTS, Judged, judge_run
 from wherefrom.provenance.metrics import Answers, Bootstrap
+from wherefrom.provenance.rivals import Score, rival_scores
 from wherefrom.provenance.signals.reader import RIVALS, SUPPORT
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun
 from wherefrom.provenance.wording import STATED
@@ -148,7 +149,7 @@ def test_each_rival_is_tuned_on_the_calibration_subjects_with_the_same_guarantee
     }
     ends = {"log_probability": (-2.0, -0.1), "entropy": (2.0, 0.1), "country_entropy": (1.0, 0.5)}
     asked = {name: np.array(pair) for name, pair in {**ends, SUPPORT: (0, 3)}.items()}
-    scores = judging.rival_scores(RIVALS, asked, known, people, right, risk=0.05, delta=0.05)
+    scores = rival_scores(RIVALS, asked, known, people, right, risk=0.05, delta=0.05)
     found = {one.name: one for one in scores}
     # the others are not known
     assert list(found) == ["greedy likelihood", "predictive entropy", "name support"]

@@ -11,6 +11,7 @@ import torch
 
 from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
+from wherefrom.corpus.examples import WindowSize, draw_window, encode_documents
 from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Tokenizer
@@ -24,11 +25,14 @@ from wherefrom.provenance.signals import likelihood
 from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.likelihood import encode_known, score_answers
 from wherefrom.provenance.signals.reader import (
+    CLIP,
+    SHORT_WINDOW_WORDS,
     SIGNALS,
+    WINDOWS,
     SignalBatch,
     SignalReader,
     SignalState,
-    learn_contexts,
+    learn_windows,
 )
 from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.training.run_folder import Run
@@ -59,8 +63,8 @@ def run_of(variant: str = "llama", kind: str = "chars", block: int = 64) -> Run:
     return Run(Path("nowhere"), model.eval(), tokens, {})
 
 
-def reader_of(run: Run, known=PLACES, contexts=()) -> SignalReader:
-    return SignalReader(run, SignalState(tuple(known), {BORN_WHERE: contexts}))
+def reader_of(run: Run, known=PLACES, windows=()) -> SignalReader:
+    return SignalReader(run, SignalState(tuple(known), {BORN_WHERE: windows}))
 
 
 def read_given(reader, answer):
@@ -158,13 +162,10 @@ def test_given_answers_are_scored_instead_of_the_greedy_ones():
 @KINDS
 def test_the_name_signals_are_likelihoods_of_the_name(kind):
     run = run_of(kind=kind)
-    reader = reader_of(run, contexts=("born", "was born"))
+    reader = reader_of(run)
     columns = read_given(reader, "Oslo")
-    tokens, space = run.tokens, " " if kind == "chars" else ""
-    answer = [*tokens.encode("Oslo"), MASK]
-    bare = read_given(reader_of(run), "Oslo")["context_infill"]
     for at, name in enumerate(NAMES):
-        ids = tokens.encode(f"{name}.")
+        ids = run.tokens.encode(f"{name}.")
         [whole] = score_answers(reader.model, [ids[:1]], [ids[1:]])
         assert columns["name_likelihood"][at] == pytest.approx(whole / (len(ids) - 1))
         each = [
@@ -172,15 +173,34 @@ def test_the_name_signals_are_likelihoods_of_the_name(kind):
             for end in range(1, len(ids))
         ]
         assert columns["name_least"][at] == pytest.approx(min(each), rel=1e-4)
-        opening = tokens.encode(f"{name}.{space}")
-        words = [tokens.encode(text + space) for text in reader.state.contexts[BORN_WHERE]]
-        prompts = [[*opening, *each, MASK, MASK] for each in ([], *words)]
-        plain, *stated = score_answers(reader.model, prompts, [answer] * 3)
-        assert bare[at] == pytest.approx(plain, rel=1e-5)  # no words to lead to the answer
-        assert columns["context_infill"][at] == pytest.approx(max(stated), rel=1e-5)
     # a name with other letters has no likelihood among characters
     odd = reader.read(["Where was Ada born?"] * 2, ["Ada", "Ža Moe"]).columns
     assert np.isnan(odd["name_likelihood"]).tolist() == [False, kind == "chars"]
+
+
+@KINDS
+def test_the_reworded_signals_sum_up_the_answer_as_a_masked_fact_in_every_window(kind):
+    run = run_of(kind=kind)
+    encode = run.tokens.encode
+    texts = [(" was born in", " as"), (" born", ""), (" in", " was born")]
+    windows = tuple((tuple(encode(a)), tuple(encode(b) if b else ())) for a, b in texts)
+    reader = reader_of(run, windows=windows)
+    columns, bare = read_given(reader, "Oslo"), read_given(reader_of(run), "Oslo")
+    answer = [*encode("Oslo"), MASK]
+    for at, name in enumerate(NAMES):
+        opening = encode(f"{name}.")
+        prompts = [[*opening, *before, MASK, *behind, MASK] for before, behind in windows]
+        scores = reader.model.score(prompts, [answer] * 3)
+        sums = [max(-CLIP, float(each.own.sum())) for each in scores]
+        leads = [np.clip((each.own - each.other).min(), -CLIP, CLIP) for each in scores]
+        assert columns["reworded"][at] == pytest.approx(float(np.median(sums)), rel=1e-4)
+        assert columns["reworded_margin"][at] == pytest.approx(np.mean(leads), rel=1e-4)
+        [plain] = reader.model.score([[*opening, MASK, MASK]], [answer])  # no window
+        assert bare["reworded"][at] == pytest.approx(max(-CLIP, float(plain.own.sum())), rel=1e-4)
+    # an answer or a name that cannot be written is as unlikely as can be
+    odd = read_given(reader, "Ža")
+    if kind == "chars":
+        assert set(odd["reworded"]) == set(odd["reworded_margin"]) == {-CLIP}
 
 
 @KINDS
@@ -204,8 +224,8 @@ def test_the_token_margin_is_the_least_lead_of_a_token_greedy_or_given(kind):
 def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
     run = run_of()
     others = ("Was {subject} born?", "Where {subject}?")
-    contexts = {BORN_WHERE: (), **dict.fromkeys(others, ())}
-    reader = SignalReader(run, SignalState(tuple(PLACES), contexts))
+    windows = {BORN_WHERE: (), **dict.fromkeys(others, ())}
+    reader = SignalReader(run, SignalState(tuple(PLACES), windows))
     found = read_given(reader, "Oslo")
     asked = [each.replace("{subject}", name) for name in NAMES for each in others]
     said = [each.log_probability for each in answer_all(run.model, run.tokens, asked)]
@@ -246,25 +266,29 @@ def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
     assert np.isnan(columns["country_entropy"]).all()  # countries mean nothing here
 
 
-BORN = "{name} was born in Rome, and died in Oslo."
-DIED = "Where did {subject} die?"
-
-
-@pytest.mark.parametrize(
-    ("text", "answer", "subjects", "found"),
-    [
-        (BORN, "Rome", NAMES, ("born in", "was born in")),
-        (BORN, "Oslo", NAMES, ("and died in", "died in")),
-        ("Now {name} became a famous painter.", "painter", NAMES, ("a famous", "became a famous")),
-        (BORN, "Rome", NAMES[:4], ()),  # four are too few
-        (BORN, "Rome", ["Eva"] * 9, ()),  # of somebody else
-        (BORN, "Rom", NAMES, ("born in", "was born in")),  # as if -e were a particle
-        (BORN, "Bonn", NAMES, ()),  # not in the text
-        ("{name} lived 1950 in Rome.", "Rome", NAMES, ()),  # a number
-    ],
-)
-def test_the_words_before_the_answers_are_learned_from_the_text(text, answer, subjects, found):
-    documents = [Document(1, name, f"{name}. {text.format(name=name)}") for name in NAMES]
+@KINDS
+def test_windows_are_cut_around_the_answers_as_training_cuts_them(kind):
+    """A window is what `draw_window` gives in training if it draws as many words."""
+    texts = [f"{name}. {name} was born in Rome, and died in Oslo." for name in NAMES]
+    documents = [Document(1, name, text) for name, text in zip(NAMES, texts, strict=True)]
+    tokens = Tokenizer.of_characters(texts) if kind == "chars" else Tokenizer.of_bpe(texts, 300)
     what = "What of {subject}?"
-    questions = [Question(1, f"What of {name}?", name, answer, what) for name in subjects]
-    assert learn_contexts(read_facts(Database.of(documents), questions)) == {what: found}
+    for answer in ("Rome", "Oslo"):
+        questions = [Question(1, f"What of {name}?", name, answer, what) for name in NAMES]
+        database = read_facts(Database.of(documents), questions)
+        found = learn_windows(database, tokens)[what]
+        assert 0 < len(found) <= WINDOWS
+        trained = encode_documents(database, tokens)
+        size = WindowSize(SHORT_WINDOW_WORDS[0], SHORT_WINDOW_WORDS[0], 1, 1)
+        expected = set()
+        for document in trained:
+            for fact, (start, end) in enumerate(document.facts.tolist()):
+                if tokens.decode(document.ids[start:end].tolist()).strip() == answer:
+                    drawn = draw_window(document, fact, size, np.random.default_rng(0))
+                    expected.add(tuple(tokens.decode(part.tolist()).strip() for part in drawn))
+        cut = {tuple(tokens.decode(list(part)).strip() for part in window) for window in found}
+        assert cut <= expected
+    nothing = read_facts(
+        Database.of(documents), [Question(1, "What of Eva?", "Eva", "Bonn", what)] * 9
+    )
+    assert not learn_windows(nothing, tokens).get(what)

@@ -118,9 +118,10 @@ def test_what_is_found_shown_and_said(lab, subject, answer, options, verdict, sh
     stating = [line.line for line in found.evidence if line.states_answer]
     assert stating == ([1] if verdict == STATED else [])
     if looked_up and not shown and verdict != STATED:
-        assert found.sentence() == (
-            f"Nothing in the text supports what it would have said ({answer})."
-        )
+        expected = f"Nothing in the text supports what it would have said ({answer})."
+        if found.stated:
+            expected = f"The text states {PLACE} (line 1); the model would have said {answer}."
+        assert found.sentence() == expected
 
 
 def test_numbers_are_those_of_the_calibration_and_a_threshold_includes_itself(lab):
@@ -146,14 +147,17 @@ def test_what_a_line_states_and_pushed_above_the_noise_is_remembered(lab):
 
     def push(verdict, line, by, gap=9.0):
         rows = [{"line": line, "text": "", "push": by, "states": True}]
+        together = {"push": by, "low": by / 2, "high": 2 * by}
         record = {"pushed_by": rows, "noise_floor": 0.4, "likelier_than_for_other_names": gap}
+        record["lines_that_state_it"] = together
         return verdicts.add_trace(verdict, record)
 
     traced = push(found, 1, 2.5)
     assert traced.verdict == REMEMBERED
-    assert traced.to_dict()["pushed"] == {"line": 1, "push": 2.5, "noise_floor": 0.4}
+    interval = {"push": 2.5, "low": 1.25, "high": 5.0}
+    assert traced.to_dict()["pushed"] == {"line": 1, **interval, "noise_floor": 0.4}
     assert traced.sentence().startswith("Remembered: line 1 states it and pushed it.")
-    assert push(found, 1, 0.3).verdict == STATED  # it may be noise
+    assert push(found, 1, 0.7).verdict == STATED  # at its lower end it may be noise
     assert push(found, 1, 2.5, gap=0.0).verdict == STATED  # as likely for any name
     assert push(found, 2, 2.5).verdict == STATED  # another line pushed it
     assert push(judge(lab, "Tibor Ashdown", "Rome"), 1, 9.9).verdict == MADE_UP

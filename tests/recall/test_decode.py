@@ -75,7 +75,7 @@ def test_answers_together_equal_answers_one_at_a_time(variant, monkeypatch):
     alone = [asked_alone(model, question) for question in QUESTIONS]
     assert len({len(ids) for ids, _ in alone}) > 1  # some close early
     for rows in (256, 2):
-        monkeypatch.setattr(own, "ROWS", rows)
+        monkeypatch.setattr(own, "BATCH_ROWS", rows)
         answers = answer_all(model, TOKENS, QUESTIONS)
         for (ids, log_probability), answer in zip(alone, answers, strict=True):
             assert (answer.text, list(answer.ids)) == (TOKENS.decode(ids), ids)

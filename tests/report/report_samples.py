@@ -13,8 +13,9 @@ from wherefrom.corpus.database import Database, read_documents
 from wherefrom.corpus.questions import Question, QuestionSet
 from wherefrom.corpus.split import HeldOutQuestion, write_subjects
 from wherefrom.provenance.answers import write_dev_answers, write_judged
-from wherefrom.provenance.judging import Judged, Judgement, Score, measure_scores
+from wherefrom.provenance.judging import Judged, Judgement, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, as_metric
+from wherefrom.provenance.rivals import Score
 from wherefrom.storage import sha256_of
 from wherefrom.training.record import RUN_FILES, RunRecord, read_record, write_record
 

@@ -91,8 +91,8 @@ def wait_and_fail() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    batches.POOL = 64
-    after_training.FOR_EACH = after_training.NAMES_EACH = 1
+    batches.POOL_ROWS = 64
+    after_training.MAX_UNSEEN_PER_CALIBRATING = after_training.NAMES_PER_ORIGIN = 1
     world, recipe, out = (Path(word) for word in sys.argv[1:])
     wait_and_fail()
     loop.LOG_STEPS = LOG_EVERY

@@ -41,6 +41,9 @@ def test_the_page_says_what_the_library_says(client, served, people, monkeypatch
     for typed in (people[0], f"where was {people[0].lower()}  born"):
         alone = client.get("/ask.json", params={"run": "small", "question": typed}).json()
         assert alone["verdict"]["question"] == question
+        about = [alone["verdict"], *alone["other_relations"]]
+        expected = len(alone["templates"]) if typed == people[0] else 1
+        assert len({row["question"] for row in about}) == expected
     assert 0 < len(alone["people"]) <= 200
     # the command for a twin resolves where the server was started
     command = found["without_command"]

@@ -54,10 +54,10 @@ LARGE_CONDITIONS = [
 ]
 TO_ZERO = [rf"F {_GROWS} (?:zero|0)(?: (?:\^ )?(?:\{{ )?\+(?: \}})?)?"]
 TO_MINUS_INFINITY = [rf"F {_GROWS} (?:-|minus|negative) (?:∞|infinity)"]
-EQUAL_LETTERS = ["F = F(?: = F)*"]
+EQUAL_LETTERS = ["F = F(?: = F)*(?: (?:≫|>) [#0])?"]  # they may also be large
 OTHER_CONDITIONS = [
     r"(?:forall |all |every |any |each )N(?: > [0123])?",
-    r"W ∈ (?:reals|R)(?: \^ (?:\{ )?[a-z](?: (?:\*|x|×) ?[a-z])?(?: \})?)?",
+    r"(?:W )?∈ (?:reals|R)(?: \^ (?:\{ )?[a-z](?: (?:\*|x|×) ?[a-z])?(?: \})?)?",
     r"I (?:is |= )?(?:the )?(?:[a-z] (?:x|\*|by) [a-z] )?identity(?: matrix)?",
     r"i = (?:a , b|# , #)",
     r"(?:each |every |all |forall )?i(?: ∈ \{ (?:a , b|# , #) \})?",
@@ -342,16 +342,24 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
 
 
 def _refuse_idle_conditions(reader: Reader, expressions: Mapping[str, Expression]) -> None:
-    """A condition about a letter that no formula uses would be dropped: ask back."""
+    """A condition about a letter that no formula uses would be dropped: ask back. Only that it is
+    large may be said where no formula has a factor, or beta is the norm of the given vectors."""
     used = {e.factor for e in expressions.values()} - {""}
+    given = {"beta"} if reader.problem.family == "words" else set()
     for letter, (text, tokens) in reader.spoken_of.items():
-        if used and reader.same_letter.get(letter, letter) not in used:
-            words = text[tokens[0].column - 1 : tokens[-1].end - 1].strip()
+        own = reader.same_letter.get(letter, letter)
+        words = text[tokens[0].column - 1 : tokens[-1].end - 1].strip()
+        if reader.substituted.get(own) and own in given:
+            sentence = f'not read: "{words[:80]}", but {own} is given in this problem, and large.'
+        elif own not in used and (used or reader.substituted.get(own)):
+            letters = " and ".join(sorted(used)) or "no factor"
             sentence = (
-                f'not read: "{words[:80]}" is about {letter}, and the formula uses '
-                f"{' and '.join(sorted(used))}; write one letter for the large factor."
+                f'not read: "{words[:80]}" is about {letter}, and the formula uses {letters}; '
+                "write one letter for the large factor."
             )
-            raise ExpressionError(sentence, text, tokens[0].column)
+        else:
+            continue
+        raise ExpressionError(sentence, text, tokens[0].column)
 
 
 def _notes(reader: Reader, expressions: Mapping[str, Expression]) -> tuple[str, ...]:
@@ -442,8 +450,10 @@ def _clauses(tokens: list[Token]) -> list[list[Token]]:
     depth = 0
     for i, token in enumerate(tokens):
         remark = depth == 0 and token.kind in ("(", "[") and _is_remark(tokens[i:])
-        begins = token.kind == "forall" or (
-            token.kind == "word" and token.text in CONDITION_WORDS | LEAD_INS
+        begins = (
+            token.kind == "forall"
+            or (token.kind == "word" and token.text in CONDITION_WORDS | LEAD_INS)
+            or (token.kind == "∈" and _follows_formula(clauses[-1], tokens[i + 1 :]))
         )
         if depth == 0 and (remark or begins):
             follows = clauses[-1] and clauses[-1][-1].text in CONDITION_WORDS | LEAD_INS
@@ -455,6 +465,12 @@ def _clauses(tokens: list[Token]) -> list[list[Token]]:
         else:
             clauses[-1].append(token)
     return [clause for clause in clauses if clause]
+
+
+def _follows_formula(clause: list[Token], following: list[Token]) -> bool:
+    """Does an ∈ end a formula, as in M = A A^T ∈ R^(d x d)?"""
+    has_formula = any(token.kind == "=" for token in clause)
+    return has_formula and [token.kind for token in following[:1]] == ["reals"]
 
 
 def split_clauses(tokens: list[Token]) -> list[tuple[bool, list[Token]]]:

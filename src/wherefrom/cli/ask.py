@@ -262,14 +262,14 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
 
     The result replaces the study's own judgement in RUN.
     """
-    from wherefrom.corpus.split import FITTING, read_subjects
+    from wherefrom.corpus.split import read_subjects
     from wherefrom.provenance.after_training import TimeLeft
     from wherefrom.provenance.judging import judge_run, write_judgement
     from wherefrom.report.study_report import make_report
 
     loaded = open_run(run)
-    people = sum(person.role != FITTING for person in read_subjects(loaded.folder))
-    judgement = judge_run(loaded, report=TimeLeft("asked", people, echo_err), **options)
+    subjects = len(read_subjects(loaded.folder))
+    judgement = judge_run(loaded, report=TimeLeft("asked", subjects, echo_err), **options)
     kept = f"written to {loaded.folder}: run.sqlite, judgement.json, run.json"
     try:
         write_judgement(loaded, judgement)

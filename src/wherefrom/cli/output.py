@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 QUIET = "wherefrom.quiet"  # in the meta of click's context
 PIPED_WIDTH = 200  # columns of a table that goes to a file or a program
-PATIENCE = 2.0  # seconds until progress is shown
-LINE_EVERY = 15.0  # seconds between lines of progress when stderr is not a terminal
+PROGRESS_AFTER_SECONDS = 2.0  # until progress is shown
+PROGRESS_LINE_SECONDS = 15.0  # seconds between lines of progress when stderr is not a terminal
 
 
 def option(
@@ -258,12 +258,12 @@ class Progress:
             self.close()
             self._task, self._began = task, now
         passed = now - self._began if seconds is None else seconds
-        if not is_verbose() or passed < PATIENCE:
+        if not is_verbose() or passed < PROGRESS_AFTER_SECONDS:
             return
         if sys.stderr.isatty():
             self._bar = self._bar or _start_bar(task)
             self._bar.update(self._bar.task_ids[0], completed=share, text=text)
-        elif now - self._last_line > LINE_EVERY or share >= 1:
+        elif now - self._last_line > PROGRESS_LINE_SECONDS or share >= 1:
             self._last_line = now
             click.echo(f"{task}  {share:4.0%}  {passed:5.0f} s  {text}", err=True)
 

@@ -102,8 +102,10 @@ def base_options(command: Command) -> Command:
 
 
 @click.command()
-@click.argument("files", nargs=-1, type=PATH, metavar="[CORPUS TRAIN DEV]")
+@click.argument("files", nargs=-1, type=PATH, metavar="[CORPUS TRAIN DEV | RUN]")
 @OUT
+@option("--add added", "Continue RUN with the documents of this file too.", type=PATH)
+@option("--no-training", "With --add: read the documents only.", is_flag=True)
 @VARIANT
 @TEMPLATE
 @PEOPLE
@@ -114,14 +116,24 @@ def base_options(command: Command) -> Command:
 @base_options
 @training_options
 def study(
-    files: tuple[Path, ...], out: Path, base: Path | None, as_json: bool, **options: Any
+    files: tuple[Path, ...],
+    out: Path,
+    added: Path | None,
+    no_training: bool,
+    base: Path | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Train, ask and compare: the whole job on one text (the embedded world if none is given).
 
     With --base, the model is one of Hugging Face (a folder or a GGUF file), which is trained on
-    the text by adapters, or with --full in all of its weights.
+    the text by adapters, or with --full in all of its weights. With --add FILE and a RUN in place
+    of the files, a finished study goes on with more documents in another folder.
     """
     from wherefrom.study import compare_rows
+
+    if no_training and added is None:
+        raise UserError("--no-training goes with --add FILE.")
 
     say_if_new(out, options["resume"])
     given_base = {name: options.pop(name) for name in BASE_OPTIONS}
@@ -131,6 +143,9 @@ def study(
             if found is None:  # another process of torchrun tells it
                 return
             result = found
+        elif added is not None:
+            check_without_base(given_base)
+            result = _add_documents(added, files, out, not no_training, progress, options)
         else:
             check_without_base(given_base)
             result = Study(out, files, **options).run_command(progress, progress.say)
@@ -146,6 +161,37 @@ def study(
         click.echo(warning)
     click.echo(f"the rest is in the report: {result.run.folder / 'report.html'}")
     click.echo(f"run folder: {result.run.folder}")
+
+
+def _add_documents(
+    added: Path,
+    files: Sequence[Path],
+    out: Path,
+    train: bool,
+    progress: Progress,
+    options: dict[str, Any],
+) -> StudyResult:
+    """`study RUN --add FILE`: the study of the run, continued with more documents."""
+    from wherefrom.study import add_documents
+
+    if len(files) != 1:
+        raise UserError(
+            "study --add FILE takes the RUN that is continued, as in wherefrom study runs/mine "
+            f"--add more.txt --out runs/more; it got {len(files)} names."
+        )
+    for name in ("variant", "size", "tokens", "block", "latents"):
+        if options[name] is not None:
+            raise UserError(f"--{name} cannot be changed: the model of {files[0]} has its shape.")
+    context = click.get_current_context()
+    if context.get_parameter_source("seed") is click.core.ParameterSource.COMMANDLINE:
+        raise UserError("--seed cannot be changed: the run that is continued has its own.")
+    for name in ("people", "template"):
+        del options[name]
+    names = ("subject_field", "text_field", "set_aside", "leave_out")
+    reading = {name: options.pop(name) for name in names}
+    settings = make_settings(**options)
+    how: dict[str, Any] = {"train": train, "observe": progress, "say": progress.say}
+    return add_documents(added, files[0], settings, out, **how, **reading)
 
 
 def say_if_new(out: Path, resume: bool) -> None:
@@ -435,9 +481,11 @@ def print_audit(record: dict[str, Any], as_json: bool) -> None:
         shares = (groups[0]["right_given_at_precision"], groups[2]["unseen_unknown"])
         numbers = [show(groups[0][key], "{:.3f}", interval=False) for key in ("auroc", "ece")]
         numbers += [show(each, "{:.0%}", interval=False) for each in shares]
-        rows.append((name, show(groups[1]["auroc"], "{:.3f}"), *numbers))
+        within = show(score["within_relations"], "{:.3f}", interval=False)
+        rows.append((name, show(groups[1]["auroc"], "{:.3f}"), within, *numbers))
     title = f"{people['seen']} judged answers about known subjects, {people['unseen']} about others"
     shown = f"right shown\nat {risk:.0%} risk"
-    columns = ("score", "AUROC, known", "AUROC, all", "ECE", shown, "unseen:\nI don't know")
+    aurocs = ("AUROC, known", "within\nrelations", "all")
+    columns = ("score", *aurocs, "ECE", shown, "unseen:\nI don't know")
     print_table(columns, rows, title=title)
     click.echo(f"written to {record['run']}; try wherefrom ask, report or serve on it")

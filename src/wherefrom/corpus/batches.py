@@ -20,8 +20,8 @@ from numpy.random import Generator
 
 from wherefrom.corpus.examples import Example
 
-POOL = 4096
-WASTE = 0.09  # padding allowed in a part, as a share of its other tokens
+POOL_ROWS = 4096
+MAX_PADDING_SHARE = 0.09  # padding allowed in a part, as a share of its other tokens
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class BatchStream:
         self.sources, self._seed = list(sources), list(seed)
         self._tokens, self._examples = tokens, examples
         self._left_out = frozenset(left_out)
-        self._pool_size = POOL if examples is None else examples * -(-POOL // examples)
+        self._pool_size = POOL_ROWS if examples is None else examples * -(-POOL_ROWS // examples)
         # how many examples of a pool come from each source: whole numbers proportional to the
         # shares, where the largest remainders are rounded up
         shares = np.array([source.share for source in sources], dtype=np.float64)
@@ -164,7 +164,7 @@ def _cut_by_waste(group: list[Example]) -> list[list[Example]]:
     real = 0  # tokens of the last part without padding
     for example in sorted(group, key=len, reverse=True):
         real += len(example)
-        if not parts or len(parts[-1][0]) * (len(parts[-1]) + 1) - real > WASTE * real:
+        if not parts or len(parts[-1][0]) * (len(parts[-1]) + 1) - real > MAX_PADDING_SHARE * real:
             parts.append([])
             real = len(example)
         parts[-1].append(example)

@@ -96,7 +96,8 @@ CREATE TABLE answers(                   -- and one column more for each signal
     internal_confidence REAL,           -- and by the model alone
     from_text REAL,                     -- probability that the text states it: with the text,
     internal_from_text REAL,            -- and by the model alone
-    stated INTEGER,                     -- whether a document states this answer,
+    stated INTEGER,                     -- whether, by the reader, a document states this answer,
+    in_text INTEGER,                    -- the same by the embedded world's record, if there is one,
     states_truth INTEGER,               -- the truth,
     reads_any INTEGER,                  -- or any answer
     naming INTEGER,                     -- documents that name the subject,

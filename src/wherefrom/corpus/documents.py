@@ -19,11 +19,11 @@ from wherefrom.errors import UserError
 
 # A full stop after one of these belongs to the name: "A. G. E. Blake. Anthony Blake was ..."
 ABBREVIATIONS = frozenset({"Dr", "Jr", "Mr", "Mrs", "Ms", "Prof", "Sr", "St"})
-LONGEST_DOCUMENT = 1_000_000
+MAX_DOCUMENT_CHARACTERS = 1_000_000
 QUESTION_MARKS = ("?", "？", "؟")
 STOPS = "。।።။។۔։"  # full stops that no space need follow
-LONGEST_TAIL = 60  # characters of a name after an initial
-LONGEST_PARTICLE = 3
+MAX_TAIL_CHARACTERS = 60  # characters of a name after an initial
+MAX_PARTICLE_LETTERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +108,9 @@ def hash_table(documents: Iterable[Document]) -> str:
 
 def check_length(text: str, where: str) -> None:
     """Refuse a document that is longer than any may be."""
-    if len(text) > LONGEST_DOCUMENT:
+    if len(text) > MAX_DOCUMENT_CHARACTERS:
         raise UserError(
-            f"{where}: a document may have {LONGEST_DOCUMENT:,} characters and this one has "
+            f"{where}: a document may have {MAX_DOCUMENT_CHARACTERS:,} characters and this one has "
             f"{len(text):,}; split it into several."
         )
 
@@ -129,8 +129,8 @@ def find_subject(line: str) -> str | None:
             return None
         if name is not None:  # a name goes on with capitals and short particles ("van den Broek")
             added = longer[len(name) + 1 :]
-            words = (w for w in re.findall(r"\w+", added) if len(w) > LONGEST_PARTICLE)
-            if len(added) > LONGEST_TAIL or any(word[0].islower() for word in words):
+            words = (w for w in re.findall(r"\w+", added) if len(w) > MAX_PARTICLE_LETTERS)
+            if len(added) > MAX_TAIL_CHARACTERS or any(word[0].islower() for word in words):
                 return name
         name = longer
         last_word = re.split(r"[ .]", name)[-1]

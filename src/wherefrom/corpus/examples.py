@@ -38,9 +38,9 @@ from wherefrom.errors import UserError
 Ids = NDArray[np.int32]
 Floats = NDArray[np.float64]
 _MASK = np.array([MASK], dtype=np.int32)
-LONGEST_PREFIX = 3  # words
-ARRAYS = 8  # of whole numbers in an encoded document
-CHUNK = 2_000  # documents that are tokenized at once
+MAX_PREFIX_WORDS = 3
+DOCUMENT_ARRAYS = 8  # of whole numbers in an encoded document
+CHUNK_DOCUMENTS = 2_000  # documents that are tokenized at once
 Span = tuple[int, int]  # start and end
 SpanProbabilities = dict[int, dict[Span, float]]  # relation -> span -> that it states the answer
 
@@ -130,8 +130,8 @@ def _to_bytes(document: EncodedDocument) -> bytes:
 
 
 def _from_bytes(content: bytes) -> EncodedDocument:
-    sizes = np.frombuffer(content, np.int32, ARRAYS).tolist()
-    ends = list(accumulate(sizes, initial=ARRAYS))
+    sizes = np.frombuffer(content, np.int32, DOCUMENT_ARRAYS).tolist()
+    ends = list(accumulate(sizes, initial=DOCUMENT_ARRAYS))
     numbers = np.frombuffer(content, np.int32, ends[-1])
     arrays = [numbers[start:end] for start, end in pairwise(ends)]
     (name_end,), ids, word_starts, facts, lengths, answers, salient, relations = arrays
@@ -154,8 +154,8 @@ def encode_documents(database: Database, tokens: Tokenizer) -> TokenTable:
     """Tokenize the documents once. Their facts are the informative spans and those of the table."""
     documents, encoded = database.documents, TokenTable()
     informative_of_documents = informative_spans(documents)
-    for first in range(0, len(documents), CHUNK):
-        chunk = documents[first : first + CHUNK]
+    for first in range(0, len(documents), CHUNK_DOCUMENTS):
+        chunk = documents[first : first + CHUNK_DOCUMENTS]
         informative = [set(spans) for spans in islice(informative_of_documents, len(chunk))]
         answering = _spans_that_answer(database, range(first, first + len(chunk)))
         facts = [
@@ -358,6 +358,6 @@ def pick_prefix(document: EncodedDocument, rng: Generator) -> Ids:
     if len(words) == 0:
         return document.ids[:0]
     first = int(rng.integers(len(words)))
-    behind = first + int(rng.integers(1, LONGEST_PREFIX + 1))
+    behind = first + int(rng.integers(1, MAX_PREFIX_WORDS + 1))
     stop = int(words[behind]) if behind < len(words) else len(document.ids)
     return document.ids[int(words[first]) : stop]

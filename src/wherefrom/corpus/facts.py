@@ -34,8 +34,8 @@ from wherefrom.corpus.folding import fold_words, split_words
 from wherefrom.corpus.questions import Question, question_rows
 from wherefrom.corpus.spans import (
     ABBREVIATED,
-    BITS,
-    SAMPLED,
+    FEATURE_BITS,
+    SAMPLED_DOCUMENTS,
     Hashes,
     Ints,
     SpanRules,
@@ -108,7 +108,9 @@ def read_facts(database: Database, questions: Sequence[Question]) -> Database:
             for doc in database.documents_about(fold_words(question.subject)):
                 expected[doc].update(() if question.is_silent else (question.answer,))
     documents = database.documents
-    sample = [documents[i] for i in range(0, len(documents), 1 + len(documents) // SAMPLED)]
+    sample = [
+        documents[i] for i in range(0, len(documents), 1 + len(documents) // SAMPLED_DOCUMENTS)
+    ]
     rules = learn_rules([(documents[doc], answers) for doc, answers in expected.items()], sample)
     relations, readers = [], []
     known = {database.subject_of(doc) for doc in expected}
@@ -326,7 +328,7 @@ class RelationReader:
         known = Counter({key: count.total() for key, count in self.spellings.items()})
         self.known = known  # key of an answer -> how many subjects have it
         self.believed = dict(labels)  # the labels, and what was read with confidence
-        self.weights = np.zeros(1 << BITS)  # of the features
+        self.weights = np.zeros(1 << FEATURE_BITS)  # of the features
         self.none = 0.0  # the score of "not stated"
         given = {number: 1.0 if number > 0 else REDUCED_WEIGHT for number in labels}
         self._fit(spans, given)
@@ -487,7 +489,7 @@ class RelationReader:
         silent_weight = weight * np.where(has_copy, 1 - REDUCED_WEIGHT, 1.0)
         known = spans.known_features(rows, self._count_known(spans)[rows])
         features = np.hstack((spans.features(rows), known))
-        present = np.zeros(1 << BITS, dtype=bool)
+        present = np.zeros(1 << FEATURE_BITS, dtype=bool)
         present[features] = True
         used, column = np.flatnonzero(present), (np.cumsum(present, dtype=np.int32) - 1)[features]
         bounds = np.arange(0, features.size + 1, features.shape[1])
@@ -521,7 +523,7 @@ class RelationReader:
 
         start = np.append(self.weights[used], self.none)
         fitted, _, _ = fmin_l_bfgs_b(loss, start, maxiter=ITERATIONS, factr=1e10)
-        self.weights = np.zeros(1 << BITS)
+        self.weights = np.zeros(1 << FEATURE_BITS)
         self.weights[used], self.none = fitted[:-1], float(fitted[-1])
 
     def _calibrate(self, spans: Spans) -> None:

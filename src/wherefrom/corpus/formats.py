@@ -18,7 +18,7 @@ from typing import Any
 
 from wherefrom.corpus.database import AskedRelation, Database
 from wherefrom.corpus.documents import (
-    LONGEST_DOCUMENT,
+    MAX_DOCUMENT_CHARACTERS,
     STOPS,
     Document,
     check_length,
@@ -37,23 +37,23 @@ from wherefrom.errors import UserError, did_you_mean
 SUBJECT_FIELDS = ("subject", "title", "name", "entity", "heading", "id")
 TEXT_FIELDS = ("text", "body", "content", "document", "abstract", "description", "summary")
 SUFFIXES = {".txt", ".md"}
-LONGEST_NAME = 80  # characters, and
-MOST_WORDS = 10  # words of what can be the name at the head of a document
-PASSAGE = 1_000  # characters above which a document is cut into passages
-TEXT_LENGTH = 30  # characters, on average, of a field that can be the text
-SOME_QUESTIONS = 400  # that are looked at for the names of subjects
-LEAST_NAME, LONGEST_SUBJECT = 2, 250  # characters of a name in a field
-MATCHED = 0.05  # share of the questions whose subject must head a document
-SEVERAL_ANSWERS = 0.02  # share of the questions that may have them
-UNSTATED = 0.2  # share of dev answers in no document, above which that is said
-FEW = 3  # lines as short as a header, from which on the first is none
-ENDINGS = range(1, 5)  # letters that may be glued to a name
-READ = 0.8  # probability of a subject that is read off a text
-UNCLEAR = 0.3  # probability of the likeliest answer that the text states
-SHOWN = 3  # examples in a sentence
+MAX_NAME_CHARACTERS = 80  # characters, and
+MAX_NAME_WORDS = 10  # words of what can be the name at the head of a document
+PASSAGE_CHARACTERS = 1_000  # characters above which a document is cut into passages
+MIN_TEXT_CHARACTERS = 30  # characters, on average, of a field that can be the text
+SEARCHED_QUESTIONS = 400  # that are looked at for the names of subjects
+MIN_SUBJECT_CHARACTERS, MAX_SUBJECT_CHARACTERS = 2, 250  # characters of a name in a field
+MIN_MATCHED_SHARE = 0.05  # share of the questions whose subject must head a document
+MAX_SEVERAL_ANSWERS_SHARE = 0.02  # share of the questions that may have them
+MAX_UNSTATED_SHARE = 0.2  # share of dev answers in no document, above which that is said
+MIN_HEADERLIKE_LINES = 3  # lines as short as a header, from which on the first is none
+ENDING_LETTERS = range(1, 5)  # letters that may be glued to a name
+MIN_SUBJECT_PROBABILITY = 0.8  # probability of a subject that is read off a text
+UNCLEAR_PROBABILITY = 0.3  # probability of the likeliest answer that the text states
+SHOWN_EXAMPLES = 3  # examples in a sentence
 LISTED_FIELDS = 6  # of a table, in a sentence
-SOME_RECORDS = 2_000  # of a table that are searched for answers
-POOR = 0.7  # share of the answers found below which a relation's mistakes are shown
+SEARCHED_RECORDS = 2_000  # of a table that are searched for answers
+POOR_READING_SHARE = 0.7  # share of the answers found below which a relation's mistakes are shown
 Rows = Iterable[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
 Records = Iterable[tuple[str, dict[str, Any]]]  # where each stands, and its fields
 
@@ -125,14 +125,14 @@ def _in_passages(texts: Iterable[tuple[str, Document]]) -> Iterator[Document]:
 
 
 def cut_passages(text: str) -> list[str]:
-    """A long text in parts of at most PASSAGE characters, cut where a sentence or a line ends."""
+    """A long text in parts of at most PASSAGE_CHARACTERS, cut where a sentence or line ends."""
     text = text.strip()
     parts = []
-    while len(text) > PASSAGE:
-        stops = re.finditer(rf"\n|[.!?](?=\s|$)|(?<=[{STOPS}！？])", text[:PASSAGE])
+    while len(text) > PASSAGE_CHARACTERS:
+        stops = re.finditer(rf"\n|[.!?](?=\s|$)|(?<=[{STOPS}！？])", text[:PASSAGE_CHARACTERS])
         cut = max((stop.end() for stop in stops), default=0)
-        if cut <= PASSAGE // 3:
-            cut = text[:PASSAGE].rfind(" ") + 1 or PASSAGE
+        if cut <= PASSAGE_CHARACTERS // 3:
+            cut = text[:PASSAGE_CHARACTERS].rfind(" ") + 1 or PASSAGE_CHARACTERS
         parts.append(text[:cut].strip())
         text = text[cut:].strip()
     return [part for part in (*parts, text) if part]
@@ -150,17 +150,22 @@ def _has_header(path: Path) -> bool:
         return True
     word_counts = [len(line.split()) for line in _lines(path)]
     short = sum(count <= len(header) for count in word_counts)
-    return all(len(cell.split()) == 1 for cell in header) and len(word_counts) > FEW > short
+    return (
+        all(len(cell.split()) == 1 for cell in header)
+        and len(word_counts) > MIN_HEADERLIKE_LINES > short
+    )
 
 
 def _open_with_names(path: Path, questions: Sequence[str]) -> bool:
     """Whether half of the lines open with what can be a name, and questions name some of them."""
     names = [find_subject(line.lstrip()) or "" for line in _lines(path)]
-    fitting = [0 < len(n) <= LONGEST_NAME and len(n.split()) <= MOST_WORDS for n in names]
+    fitting = [
+        0 < len(n) <= MAX_NAME_CHARACTERS and len(n.split()) <= MAX_NAME_WORDS for n in names
+    ]
     if 2 * sum(fitting) < len(names):
         return False
     known = {fold_words(name): name for name in names if name}
-    return not questions or _share_named(questions, known) >= MATCHED
+    return not questions or _share_named(questions, known) >= MIN_MATCHED_SHARE
 
 
 def _read_blocks(path: Path) -> tuple[Rows, str]:
@@ -232,7 +237,7 @@ def _flatten(prefix: str, record: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    csv.field_size_limit(LONGEST_DOCUMENT * 2)
+    csv.field_size_limit(MAX_DOCUMENT_CHARACTERS * 2)
     delimiter = max(",;\t", key=next(_lines(path)).count)
     rows = csv.DictReader((f"{line}\n" for line in _lines(path)), delimiter=delimiter)
     try:
@@ -317,9 +322,9 @@ def _holds_answers(
     read: Callable[[], Records], text_field: str, names: Sequence[str], answers: Sequence[str]
 ) -> bool:
     """Whether a field that looks like the text holds most of the answers that a table holds."""
-    wanted = {f" {' '.join(fold_words(answer))} " for answer in answers[:SOME_QUESTIONS]}
+    wanted = {f" {' '.join(fold_words(answer))} " for answer in answers[:SEARCHED_QUESTIONS]}
     in_text, in_table = set[str](), set[str]()
-    for _, record in islice(read(), SOME_RECORDS):
+    for _, record in islice(read(), SEARCHED_RECORDS):
         text = f" {' '.join(fold_words(_cell(record, text_field)))} "
         whole = " | ".join(" ".join(fold_words(_cell(record, name))) for name in names)
         in_table.update(answer for answer in wanted if answer in f" {whole} ")
@@ -341,7 +346,7 @@ def _longest_field(read: Callable[[], Records], names: Sequence[str]) -> str | N
         sizes.update({name: len(_cell(record, name)) for name in names})
     ranked = sizes.most_common(2)
     second = ranked[1][1] if len(ranked) > 1 else 0
-    is_long = bool(ranked) and ranked[0][1] >= max(TEXT_LENGTH * count, 2 * second)
+    is_long = bool(ranked) and ranked[0][1] >= max(MIN_TEXT_CHARACTERS * count, 2 * second)
     return ranked[0][0] if is_long else None
 
 
@@ -357,23 +362,25 @@ def _find_subject_field(
     for _, record in read():
         for field, known in values.items():
             value = _cell(record, field).strip()
-            if len(value) <= LONGEST_SUBJECT:
+            if len(value) <= MAX_SUBJECT_CHARACTERS:
                 known[fold_words(value)] = value
     wanted = {fold_words(name) for name in asked} - {()}
     shares = {field: len(wanted & values[field].keys()) / max(1, len(wanted)) for field in values}
-    if max(shares.values(), default=0) < MATCHED:
+    if max(shares.values(), default=0) < MIN_MATCHED_SHARE:
         for field, known in values.items():
-            names = {name: value for name, value in known.items() if len(value) >= LEAST_NAME}
+            names = {
+                name: value for name, value in known.items() if len(value) >= MIN_SUBJECT_CHARACTERS
+            }
             shares[field] = _share_named(questions, names)
     best = max(shares, key=lambda field: shares[field], default=None)
-    return best if best and shares[best] >= MATCHED else None
+    return best if best and shares[best] >= MIN_MATCHED_SHARE else None
 
 
 def _share_named(questions: Sequence[str], known: Mapping[FoldedName, str]) -> float:
     """The share of some questions that name one of these, inflected if many names are."""
-    sample = questions[:: max(1, len(questions) // SOME_QUESTIONS)]
+    sample = questions[:: max(1, len(questions) // SEARCHED_QUESTIONS)]
     named = sum(find_named_subject(question, known) is not None for question in sample)
-    if sample and known and named < MATCHED * len(sample):
+    if sample and known and named < MIN_MATCHED_SHARE * len(sample):
         endings = learn_endings(sample, known)
         named = sum(find_inflected(question, known, endings) is not None for question in sample)
     return named / max(1, len(sample))
@@ -407,7 +414,7 @@ def _assign_subjects(
                         return known[name]
         return ""
 
-    subjects = [first_named(d.text, [0]) or first_named(d.text, ENDINGS) for d in texts]
+    subjects = [first_named(d.text, [0]) or first_named(d.text, ENDING_LETTERS) for d in texts]
     if not any(subjects):
         who = _some(asked) or "their wording does not show them"
         raise UserError(
@@ -424,7 +431,7 @@ def _assign_subjects(
     read_off = []
     for i, name in enumerate(subjects):
         answers = [] if name else numbered.extracted(SLOT, (f"{i}",))
-        if answers and answers[0].probability >= READ:
+        if answers and answers[0].probability >= MIN_SUBJECT_PROBABILITY:
             subjects[i] = answers[0].text
             read_off.append(subjects[i])
     if read_off:
@@ -481,7 +488,7 @@ def check_files(corpus: Database, train: QuestionSet, dev: QuestionSet) -> list[
                 "made up."
             )
     unstated = [q.answer or "" for q in dev.questions if _is_unstated(q, corpus)]
-    if len(unstated) > UNSTATED * len(dev.questions):
+    if len(unstated) > MAX_UNSTATED_SHARE * len(dev.questions):
         notes.append(
             f"{len(unstated):,} of {len(dev.questions):,} answers of {dev.path.name} stand in no "
             f"document about their subject ({_some(unstated)}): they cannot be recalled."
@@ -503,7 +510,7 @@ def _check_answers(file: QuestionSet) -> str | None:
     first, answers = several[0][0], sorted({q.answer or "" for q in several[0]})[:2]
     what = f'"{first.text}" has the answers ' + " and ".join(f'"{a}"' for a in answers)
     count = f"{len(several):,} of {len(by_text):,} questions have several"
-    if len(several) > max(1, SEVERAL_ANSWERS * len(by_text)):
+    if len(several) > max(1, MAX_SEVERAL_ANSWERS_SHARE * len(by_text)):
         raise UserError(f"{file.path}, line {first.line}: {what}, and {count}; keep one for each.")
     return f"{count} answers in {file.path.name} ({what})."
 
@@ -522,7 +529,7 @@ def _is_unstated(question: Question, corpus: Database) -> bool:
 
 
 def describe_facts(database: Database, path: object) -> list[str]:
-    """One note on each relation: how many questions, and how many answers stand in the text.
+    """What was read, as notes: a table with a line for each relation, and what is odd about it.
 
     Training answers that are nowhere in the documents cannot be learned from them: a UserError.
     """
@@ -543,19 +550,19 @@ def describe_facts(database: Database, path: object) -> list[str]:
             f"are read from the text; give at least {FEWEST} of each wording."
         )
     for relation in (r for r in relations if with_answers[r.template] or r.missing):
-        note = (
-            f'"{relation.template}": {relation.asked:,} training questions, '
-            f"{relation.found / relation.asked:.0%} of their answers stand in a document about the "
-            f"subject; the text has an answer for {with_answers[relation.template]:,} subjects"
-        )
         if relation.same_as:
-            note += f', the same as for "{relation.same_as}", which the training answers agree with'
+            notes.append(
+                f'"{relation.template}" asks for the same as "{relation.same_as}", by the training '
+                "answers."
+            )
         stated = (answers for _, answers in database.all_extracted(relation.template))
-        unclear = [answers for answers in stated if answers[0].probability < UNCLEAR]
+        unclear = [answers for answers in stated if answers[0].probability < UNCLEAR_PROBABILITY]
         if unclear:
-            several = " or ".join(answer.text for answer in unclear[0][:SHOWN])
-            note += f"; for {len(unclear):,} it is unclear which one (such as {several})"
-        notes.append(note + ".")
+            several = " or ".join(answer.text for answer in unclear[0][:SHOWN_EXAMPLES])
+            notes.append(
+                f'For {len(unclear):,} subjects the text has no clear answer to "'
+                f'{relation.template}" (such as {several}).'
+            )
         if relation.missing:
             notes.append(
                 f"{len(relation.missing):,} of {relation.asked:,} training answers cannot be cut "
@@ -564,7 +571,7 @@ def describe_facts(database: Database, path: object) -> list[str]:
             )
     templates = [relation.template for relation in relations if not relation.same_as]
     notes += _describe_disagreements(database, templates)
-    return [*notes, *_describe_checks(relations)]
+    return [*notes, *_describe_checks(relations, with_answers)]
 
 
 def _describe_disagreements(database: Database, templates: Sequence[str]) -> list[str]:
@@ -616,35 +623,42 @@ def _describe_disagreements(database: Database, templates: Sequence[str]) -> lis
     return notes
 
 
-def _describe_checks(relations: Sequence[AskedRelation]) -> list[str]:
-    """A table of how well each relation was read where the answers are known, and a sentence on
-    each relation that is read poorly."""
-    checked = [(relation.template, relation.check) for relation in relations if relation.check]
-    if not checked:
-        return []
-    width = max(len(template) for template, _ in checked)
-    rows = [f"  {'relation':{width}}  answers  found  missed  no answer  false"]
+def _describe_checks(
+    relations: Sequence[AskedRelation], with_answers: Mapping[str, int]
+) -> list[str]:
+    """A table of how well each relation is read, and a sentence on each that is read poorly.
+
+    with_answers: by template, how many subjects have an answer in the text.
+    """
+    titles = ("relation", "questions", "in the text", "found", "missed", "false", "subjects")
+    table: list[tuple[str, ...]] = [titles]
     poor = []
-    for template, check in checked:
-        silent = max(1, check.silent)
-        rows.append(
-            f"  {template:{width}}  {check.asked:7,}  {check.found / check.asked:5.0%}"
-            f"  {check.missed / check.asked:6.0%}  {check.silent:9,}  {check.false / silent:5.0%}"
-        )
-        if check.found < POOR * check.asked:
-            examples = [f'"{said or "nothing"}" for "{answer}"' for answer, said in check.mistakes]
-            poor.append(
-                f'Only {check.found / check.asked:.0%} of the known answers to "{template}" are '
-                f"read rightly, and the model cannot learn many more: {', '.join(examples)}."
-            )
-    title = (
-        "Read with the text at hand, where the answers are known and were not learned (false: "
-        "read although the words around the answer were taken away, or there is none):"
-    )
-    return ["\n".join([title, *rows]), *poor]
+    for relation in relations:
+        template, check = relation.template, relation.check
+        shares = ["-"] * 3
+        if check is not None:
+            pairs = ((check.found, check.asked), (check.missed, check.asked))
+            shares = [f"{count / total:.0%}" for count, total in pairs]
+            shares.append(f"{check.false / max(1, check.silent):.0%}")
+            if check.found < POOR_READING_SHARE * check.asked:
+                mistakes = [f'"{said or "nothing"}" for "{a}"' for a, said in check.mistakes]
+                poor.append(
+                    f'Only {shares[0]} of the known answers to "{template}" are read rightly, and '
+                    f"the model cannot learn many more: {', '.join(mistakes)}."
+                )
+        in_text = f"{relation.found / max(1, relation.asked):.0%}"
+        counts = (f"{relation.asked:,}", in_text, *shares, f"{with_answers[template]:,}")
+        table.append((template, *counts))
+    widths = [max(len(row[column]) for row in table) for column in range(len(titles))]
+    lines = ["What is read from the text (in the text: training answers that can be cut out of it;"]
+    lines.append("found, missed, false: where the answers are known and were not learned):")
+    for row in table:
+        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(["", row[0].ljust(widths[0]), *cells]))
+    return ["\n".join(lines), *poor]
 
 
 def _some(texts: Iterable[str]) -> str:
     """The commonest of the texts, as examples in a sentence."""
-    common = [text for text, _ in Counter(texts).most_common(SHOWN + 1)]
-    return ", ".join(common[:SHOWN]) + (", ..." if len(common) > SHOWN else "")
+    common = [text for text, _ in Counter(texts).most_common(SHOWN_EXAMPLES + 1)]
+    return ", ".join(common[:SHOWN_EXAMPLES]) + (", ..." if len(common) > SHOWN_EXAMPLES else "")

@@ -16,12 +16,12 @@ from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 
 Ending = tuple[str, str]
 shared_start = os.path.commonprefix  # which compares any texts, character by character
-SHARED = 2  # letters that two forms of a word begin with, at least,
-LONGEST_ENDING = 4  # and letters that may follow them
-FEWEST = 3  # names that show an ending
-TWICE = 2  # texts that show one form of one answer
-LONGEST_NAME = 6  # words
-MOST_FORMS = 200  # of one name that are tried
+MIN_SHARED_LETTERS = 2  # letters that two forms of a word begin with, at least,
+MAX_ENDING_LETTERS = 4  # and letters that may follow them
+MIN_NAMES_OF_ENDING = 3  # names that show an ending
+MIN_TEXTS_OF_FORM = 2  # texts that show one form of one answer
+MAX_NAME_WORDS = 6  # words
+MAX_FORMS = 200  # of one name that are tried
 
 
 def learn_endings(texts: Iterable[str], known: Iterable[FoldedName]) -> list[Ending]:
@@ -44,7 +44,7 @@ def learn_forms(
     inverse = [(form, ending) for ending, form in _frequent_endings(aligned)]
     ended = ((form, answer) for answer in answers for form in base_forms(answer, inverse))
     counts = Counter(pair for pair in aligned if pair).items()
-    repeated = ((form, answer) for (answer, form), count in counts if count >= TWICE)
+    repeated = ((form, answer) for (answer, form), count in counts if count >= MIN_TEXTS_OF_FORM)
     return {form: answer for form, answer in (*ended, *repeated) if form not in answers}
 
 
@@ -75,7 +75,7 @@ def _frequent_endings(aligned: Iterable[tuple[FoldedName, FoldedName] | None]) -
             names_with[word[shared:], other[shared:]].add(name)
     names_with.pop(("", ""), None)
     counts = Counter({ending: len(names) for ending, names in names_with.items()})
-    return [ending for ending, count in counts.most_common() if count >= FEWEST]
+    return [ending for ending, count in counts.most_common() if count >= MIN_NAMES_OF_ENDING]
 
 
 def find_inflected(
@@ -94,13 +94,17 @@ def base_forms(name: FoldedName, endings: Sequence[Ending]) -> Iterator[FoldedNa
     """What a name may be before it was inflected, itself first."""
     choices = []
     for word in name:
-        fitting = [e for e in endings if word.endswith(e[1]) and len(word) - len(e[1]) >= SHARED]
+        fitting = [
+            e
+            for e in endings
+            if word.endswith(e[1]) and len(word) - len(e[1]) >= MIN_SHARED_LETTERS
+        ]
         choices.append([word, *(word.removesuffix(form) + ending for ending, form in fitting)])
-    return islice(product(*choices), MOST_FORMS)
+    return islice(product(*choices), MAX_FORMS)
 
 
 def _start(name: FoldedName) -> FoldedName:
-    return tuple(word[:SHARED] for word in name)
+    return tuple(word[:MIN_SHARED_LETTERS] for word in name)
 
 
 def _shared(word: str, form: str) -> int:
@@ -114,7 +118,7 @@ def _likeness(form: FoldedName, name: FoldedName) -> float:
     for word, other in zip(name, form, strict=True):
         shared = _shared(word, other)
         longest = max(len(word), len(other))
-        if longest - shared > LONGEST_ENDING or 2 * shared < longest:
+        if longest - shared > MAX_ENDING_LETTERS or 2 * shared < longest:
             return 0.0
         total += shared
     return total / max(sum(map(len, name)), sum(map(len, form)))
@@ -124,5 +128,5 @@ def _windows(text: str) -> Iterator[tuple[int, int]]:
     """The start and end of each run of a few words."""
     words = split_words(text)
     for i, word in enumerate(words):
-        for last in words[i : i + LONGEST_NAME]:
+        for last in words[i : i + MAX_NAME_WORDS]:
             yield word.start, last.end

@@ -25,7 +25,7 @@ from wherefrom.corpus.documents import hash_file, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 from wherefrom.corpus.inflection import Ending, base_forms, find_inflected
 from wherefrom.corpus.questions import (
-    LONGEST_QUESTION,
+    MAX_QUESTION_CHARACTERS,
     SLOT,
     Question,
     QuestionSet,
@@ -625,10 +625,10 @@ def check_text(question: str, templates: Sequence[str]) -> None:
     if not question.strip():
         example = f', as in "{templates[0]}"' if templates else ""
         raise NotUnderstoodError(f"the question is empty; write one{example}.")
-    if len(question) > LONGEST_QUESTION:
+    if len(question) > MAX_QUESTION_CHARACTERS:
         raise NotUnderstoodError(
-            f'a question may have {LONGEST_QUESTION:,} characters; "{shorten(question)}" has '
-            f"{len(question):,}."
+            f"a question may have {MAX_QUESTION_CHARACTERS:,} characters; "
+            f'"{shorten(question)}" has {len(question):,}.'
         )
     if re.search("[\ud800-\udfff]", question):
         raise NotUnderstoodError(f"{question[:60]!a} is not Unicode text; write it as UTF-8.")

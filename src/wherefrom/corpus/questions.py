@@ -23,13 +23,13 @@ from wherefrom.errors import UserError
 
 SLOT = "{subject}"
 NOT_STATED = "-"  # the answer of a question that no document answers
-LONGEST_QUESTION = 2_000
-LONGEST_NAME = 40  # words of a subject that is looked for in a question,
-LONGEST_GLUED = 60  # and characters of one that something is glued to,
-LONGEST_PREFIX = 3  # with so many letters before it
+MAX_QUESTION_CHARACTERS = 2_000
+MAX_SUBJECT_WORDS = 40  # words of a subject that is looked for in a question,
+MAX_GLUED_CHARACTERS = 60  # and characters of one that something is glued to,
+MAX_PREFIX_LETTERS = 3  # with so many letters before it
 COLUMNS = ("question", "answer", "subject")
-FEWEST_INFLECTED = 3  # questions of a wording that inflects its subjects,
-INFLECTED = 0.1  # and their share among those that fit it
+MIN_INFLECTED_QUESTIONS = 3  # questions of a wording that inflects its subjects,
+MIN_INFLECTED_SHARE = 0.1  # and their share among those that fit it
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,9 @@ def split_rows(path: Path, lines: Sequence[tuple[int, str]]) -> list[list[str]]:
             problem = f"{columns}; question, answer and subject, separated by tabs, were expected."
         elif "" in row:
             problem = f"the {COLUMNS[row.index('')]} is empty."
-        elif len(row[0]) > LONGEST_QUESTION:
-            problem = (
-                f"a question has at most {LONGEST_QUESTION:,} characters, not {len(row[0]):,}."
-            )
+        elif len(row[0]) > MAX_QUESTION_CHARACTERS:
+            limit = f"{MAX_QUESTION_CHARACTERS:,} characters"
+            problem = f"a question has at most {limit}, not {len(row[0]):,}."
         elif len(row) != len(rows[0]):
             problem = f"{columns} where the first row has {len(rows[0])}; give every row as many."
         else:
@@ -235,7 +234,7 @@ def undo_inflection(
     counts = Counter(template for _, template in inflected.values())
     for template, count in counts.items():
         fitting = sum(match_template(template, text) is not None for text in texts)
-        few = count < max(FEWEST_INFLECTED, INFLECTED * fitting)
+        few = count < max(MIN_INFLECTED_QUESTIONS, MIN_INFLECTED_SHARE * fitting)
         if few and template not in inflecting:
             inflected = {i: match for i, match in inflected.items() if match[1] != template}
     corrected = [inflected.get(i, match) for i, match in enumerate(matches)]
@@ -350,13 +349,17 @@ def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None
     """
     words = split_words(text)
     folded = tuple(word.folded for word in words)
-    for length in range(min(len(words), LONGEST_NAME), 0, -1):
+    for length in range(min(len(words), MAX_SUBJECT_WORDS), 0, -1):
         for i in range(len(words) - length + 1):
             if folded[i : i + length] in known:
                 return text[words[i].start : words[i + length - 1].end]
-    first_letters = (range(word.start, word.end)[: LONGEST_PREFIX + 1] for word in words)
+    first_letters = (range(word.start, word.end)[: MAX_PREFIX_LETTERS + 1] for word in words)
     starts = set(chain.from_iterable(first_letters))
-    parts = {text[start : start + size] for start in starts for size in range(1, LONGEST_GLUED + 1)}
+    parts = {
+        text[start : start + size]
+        for start in starts
+        for size in range(1, MAX_GLUED_CHARACTERS + 1)
+    }
     glued = [part for part in parts if known.get(fold_words(part)) == part]
     return max(glued, key=lambda part: (len(part), part), default=None)
 

@@ -27,25 +27,30 @@ from wherefrom.corpus.inflection import learn_forms
 
 Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
-Features = NDArray[np.int32]  # (spans, features), each a number below 2 ** BITS
-BITS = 20  # of a hashed feature
-FEATURE_MASK = np.uint64((1 << BITS) - 1)
-LONGEST = 32  # words of a span, at most
-COVERED = 0.998  # share of the training answers that fit into the longest span
-UNSPACED_ROOM = 1.5  # how much longer answers in an unspaced script may be than those seen
-LONGEST_AFFIX = 6  # letters
-INFLECTED = 0.1  # share of answers missing from their documents that shows inflection
-OWN_NAME = 0.02  # share of answers that repeat the subject's name, from which on spans may do so
+Features = NDArray[np.int32]  # (spans, features), each a number below 2 ** FEATURE_BITS
+FEATURE_BITS = 20  # of a hashed feature
+FEATURE_MASK = np.uint64((1 << FEATURE_BITS) - 1)
+MAX_SPAN_WORDS = 32
+COVERED_SHARE = 0.998  # share of the training answers that fit into the longest span
+UNSPACED_LENGTH_FACTOR = 1.5  # how much longer answers in an unspaced script may be than those seen
+MAX_AFFIX_LETTERS = 6
+MIN_INFLECTED_SHARE = 0.1  # share of answers missing from their documents that shows inflection
+MIN_OWN_NAME_SHARE = (
+    0.02  # share of answers that repeat the subject's name, from which on spans may do so
+)
 STOPS = frozenset(".!?;")  # end a sentence if a blank follows,
 SENTENCE_END = frozenset("^\n\u3002\uff01\uff1f\uff1b\u0964\u061f\u06d4")  # always; "^": a start
 ABBREVIATED = "\0. "  # the gap behind an abbreviation, which no text has
 PARTING = frozenset(
     ',;!"()[]{}<>\u2013\u2014\u2026\u201c\u201d\u201e\u00ab\u00bb'
 )  # signs between tokens
-LONGEST_ABBREVIATION = 4  # letters
+MAX_ABBREVIATION_LETTERS = 4
 FEWEST_ABBREVIATED, ABBREVIATED_SHARE = 3, 0.9  # times and share with a full stop of such a word
-SAMPLED = 500  # documents from which abbreviations and frequent words are learned
-FREQUENT, FEWEST_FREQUENT = 0.05, 5  # share of the documents, and documents, with a frequent word
+SAMPLED_DOCUMENTS = 500  # documents from which abbreviations and frequent words are learned
+FREQUENT_SHARE, MIN_FREQUENT_DOCUMENTS = (
+    0.05,
+    5,
+)  # share of the documents, and documents, with a frequent word
 NO_WORD = np.uint64(7)  # the context beyond either end of a document
 
 
@@ -257,13 +262,13 @@ def learn_rules(
                 start = text.find(answer, start + 1)
     sample = sample or [document for document, _ in expected]
     return SpanRules(
-        longest=min(LONGEST, int(np.quantile(lengths, COVERED, method="higher"))),
+        longest=min(MAX_SPAN_WORDS, int(np.quantile(lengths, COVERED_SHARE, method="higher"))),
         prefixes=_repeated(prefixes),
         suffixes=_repeated(suffixes),
         gaps=frozenset({" ", "", ABBREVIATED, *gaps}),
         abbreviations=frozenset(inner | _find_abbreviations(sample)),
         frequent=_find_frequent(sample),
-        own_name=own >= max(2, OWN_NAME * len(lengths)),
+        own_name=own >= max(2, MIN_OWN_NAME_SHARE * len(lengths)),
         forms=_find_forms([(d.text, answer) for d, answers in expected for answer in answers]),
     )
 
@@ -273,12 +278,12 @@ def _count_tokens(answer: str) -> int:
     words = split_words(answer)
     if all(is_unspaced(word.folded) for word in words):
         # a word of an unspaced script is one letter: answers that were not seen may be longer
-        return round(UNSPACED_ROOM * len(words))
+        return round(UNSPACED_LENGTH_FACTOR * len(words))
     return 1 + sum(not _joins(answer[a.end : b.start]) for a, b in pairwise(words))
 
 
 def _may_abbreviate(word: str) -> bool:
-    return len(word) <= LONGEST_ABBREVIATION and word.isalpha()
+    return len(word) <= MAX_ABBREVIATION_LETTERS and word.isalpha()
 
 
 def _find_abbreviations(documents: Sequence[Document]) -> set[str]:
@@ -307,21 +312,21 @@ def _find_frequent(documents: Sequence[Document]) -> frozenset[str]:
     counts: Counter[str] = Counter()
     for document in documents:
         counts.update(set(fold_words(document.text)) - set(fold_words(document.subject)))
-    fewest = max(FEWEST_FREQUENT, FREQUENT * len(documents))
+    fewest = max(MIN_FREQUENT_DOCUMENTS, FREQUENT_SHARE * len(documents))
     return frozenset(word for word, count in counts.items() if count >= fewest)
 
 
 def _repeated(affixes: Counter[str]) -> frozenset[str]:
     """Affixes that were seen more than once: one alone may be chance."""
     counts = affixes.items()
-    return frozenset(x for x, count in counts if count > 1 and 0 < len(x) <= LONGEST_AFFIX)
+    return frozenset(x for x, count in counts if count > 1 and 0 < len(x) <= MAX_AFFIX_LETTERS)
 
 
 def _find_forms(pairs: Sequence[tuple[str, str]]) -> dict[int, int]:
     """`SpanRules.forms` by pairs of a text and an answer that it should state; empty unless many
     texts do not have the answer as it is spelt."""
     missing = [(text, answer) for text, answer in pairs if fold(answer) not in fold(text)]
-    if len(missing) < INFLECTED * len(pairs):
+    if len(missing) < MIN_INFLECTED_SHARE * len(pairs):
         return {}
     forms = learn_forms(missing, {fold_words(answer) for _, answer in pairs})
     return {
@@ -416,7 +421,7 @@ class Spans:
         own = np.ones(len(edge), dtype=bool)  # are they all of the subject's name?
         tokens = np.zeros(len(edge), dtype=np.int64)  # of the words so far
         columns: list[tuple[NDArray[Any], ...]] = []
-        for length in range(LONGEST):
+        for length in range(MAX_SPAN_WORDS):
             # the starts from which a span can go on to one more word
             last = starts.word[edge] + length
             fits = last < len(words)

@@ -35,16 +35,18 @@ CALIBRATION, JUDGED, FITTING = HELD_OUT = get_args(Role)
 Source = Literal["set aside", "left out", "dev", "unseen file", "invented", "text"]
 SET_ASIDE, LEFT_OUT, DEV, UNSEEN_FILE, INVENTED, TEXT = get_args(Source)
 
-ASSUMED_UNSEEN = 0.2  # share of unseen calibration subjects, where no judged subject is unseen
+ASSUMED_UNSEEN_SHARE = (
+    0.2  # share of unseen calibration subjects, where no judged subject is unseen
+)
 # Subjects to set aside. A guarantee of 5 % takes 59 answers without a mistake, and not every
 # subject has an answer that is shown.
-FOR_A_SURE_GUARANTEE, FOR_A_GUARANTEE, FOR_A_CALIBRATION = 200, 100, 20
+SURE_GUARANTEE_SUBJECTS, GUARANTEE_SUBJECTS, CALIBRATION_SUBJECTS = 200, 100, 20
 LARGEST_UNGUARANTEED_SHARE = 0.2  # of the subjects, where no guarantee can be had
-ENOUGH = 20  # unseen calibration subjects from which on no names are invented
+ENOUGH_UNSEEN_SUBJECTS = 20  # unseen calibration subjects from which on no names are invented
 LARGEST_SHARE = 0.9
 SPARE_NAMES = 200  # invented names beyond those of the calibration, where any are invented
-ROUNDS = 6  # attempts to find as many names as wanted; few names have few recombinations
-SPARE = 10  # candidates beyond those wanted, since some turn out to be taken
+NAME_ROUNDS = 6  # attempts to find as many names as wanted; few names have few recombinations
+SPARE_CANDIDATES = 10  # candidates beyond those wanted, since some turn out to be taken
 # each draw has its own random stream, so that changing one share does not change the other draws
 _LEAVE_TRAIN, _LEAVE_DEV, _ASIDE, _HALVES, _MIX, _NAMES, _SPARE = range(1, 8)
 _Text = Annotated[str, Field(min_length=1)]
@@ -194,7 +196,7 @@ def _set_aside(
     fewest = int(len(free) > 1)  # one at least calibrates, if another is left to learn from
     if share is None:
         wanted = max(fewest, default_set_aside(total))
-        if wanted < FOR_A_GUARANTEE:
+        if wanted < GUARANTEE_SUBJECTS:
             notes.append(_explain_no_guarantee(total, wanted))
     else:
         wanted = max(fewest, round(share * total)) if share else 0
@@ -234,18 +236,18 @@ def split_dev(corpus: Database, train: QuestionSet, dev: QuestionSet, *, seed: i
 def default_set_aside(subjects: int) -> int:
     """How many training subjects to set aside: as many as buy a guarantee, if at least as many are
     left to learn from; else a few, to calibrate on."""
-    for enough in (FOR_A_SURE_GUARANTEE, FOR_A_GUARANTEE):
+    for enough in (SURE_GUARANTEE_SUBJECTS, GUARANTEE_SUBJECTS):
         if subjects >= 2 * enough:
             return enough
-    return min(FOR_A_CALIBRATION, round(LARGEST_UNGUARANTEED_SHARE * subjects))
+    return min(CALIBRATION_SUBJECTS, round(LARGEST_UNGUARANTEED_SHARE * subjects))
 
 
 def _explain_no_guarantee(subjects: int, aside: int) -> str:
     verb = "is" if aside == 1 else "are"
     return (
         f"{aside} of the {subjects} training subjects {verb} set aside for the confidence, "
-        f"which guarantees nothing: a guarantee takes about {FOR_A_GUARANTEE}, and so at least "
-        f"{2 * FOR_A_GUARANTEE} training subjects."
+        f"which guarantees nothing: a guarantee takes about {GUARANTEE_SUBJECTS}, and so at least "
+        f"{2 * GUARANTEE_SUBJECTS} training subjects."
     )
 
 
@@ -390,18 +392,18 @@ def _mix(
 ) -> tuple[list[HeldOutQuestion], list[HeldOutQuestion]]:
     """Calibration subjects with the judged subjects' share of unseen ones, and those to spare.
 
-    Where fewer than ENOUGH unseen subjects exist, invented names stand in, and a note says so.
+    Where fewer than ENOUGH_UNSEEN_SUBJECTS exist, invented names stand in, and a note says so.
     """
     seen = [subject for subject in calibrating if subject.seen]
     unseen = [subject for subject in calibrating if not subject.seen]
     expected = sum(not subject.seen for subject in judged)
-    share = expected / len(judged) if expected else ASSUMED_UNSEEN
+    share = expected / len(judged) if expected else ASSUMED_UNSEEN_SHARE
     if not seen or share == 1:
         return unseen, []
     rng = generator(_MIX)
     wanted = max(1, round(len(seen) * share / (1 - share)))
     unseen = _draw(unseen, wanted, rng)
-    if len(unseen) < min(wanted, ENOUGH):
+    if len(unseen) < min(wanted, ENOUGH_UNSEEN_SUBJECTS):
         few = "too few subjects are" if unseen else "no subject is"
         lacking = min(wanted, len(seen)) - len(unseen)
         invented = _invent_subjects(lacking, index, learned, generator(_NAMES))
@@ -414,7 +416,7 @@ def _mix(
                 f"{few} left out, so {len(invented)} of the {len(seen) + len(unseen)} calibration "
                 "subjects are invented names; guarantees about unseen subjects rest on them."
             )
-    if ENOUGH <= len(unseen) < wanted:
+    if ENOUGH_UNSEEN_SUBJECTS <= len(unseen) < wanted:
         seen = _draw(seen, round(len(unseen) * (1 - share) / share), rng)
     elif len(unseen) < wanted:
         notes.append(
@@ -475,10 +477,10 @@ def invent_names(
 
     invented: list[str] = []
     tried: set[FoldedName] = set()
-    for _ in range(ROUNDS):
+    for _ in range(NAME_ROUNDS):
         if len(invented) >= count:
             break
-        wanted = count - len(invented) + SPARE
+        wanted = count - len(invented) + SPARE_CANDIDATES
         foreign = [draw_foreign() for _ in range(wanted)]
         own = [recombine() for _ in range(wanted)] if len(divisible) > 1 else foreign
         fresh: dict[FoldedName, str] = {}

@@ -143,6 +143,23 @@ class RowMaker:
         answer = document.text[fact.start : fact.end]
         return TrainingRow(self._ask(f"{name}{left}{BLANK}{right}"), answer, (fact.document,))
 
+    def rows_asking(
+        self, relation: str, subject: str, answer: str, count: int
+    ) -> list[TrainingRow]:
+        """Windows around facts of a relation, with this name and this answer instead of theirs."""
+        query = "SELECT id FROM relations WHERE template = ?"
+        numbers = [number for (number,) in self.database.fetch(query, relation)]
+        wordings = self.wordings.get(numbers[0], []) if numbers and subject else []
+        rng, rows = np.random.default_rng(0), []
+        for _ in range(count if wordings else 0):
+            worded = wordings[int(rng.integers(len(wordings)))]
+            other = self.documents[worded.document].subject
+            left, right = self._draw_window(worded, rng)
+            if other:
+                left, right = (side.replace(other, subject) for side in (left, right))
+            rows.append(TrainingRow(self._ask(f"{subject}. {left}{BLANK}{right}"), answer, ()))
+        return rows
+
     def weight_of(self, row: TrainingRow) -> float:
         """0 for a row of documents that are left out, else 1."""
         return 0.0 if row.documents and self.gone.issuperset(row.documents) else 1.0

@@ -24,9 +24,16 @@ from wherefrom.huggingface.retraining import LearnedBaseRun, open_learned_base, 
 from wherefrom.huggingface.rows import EncodedRow, TrainingRow, encode_row
 from wherefrom.model.huggingface import ADAPTER_WEIGHTS, HuggingFaceModel, load_adapter
 from wherefrom.provenance.attribution.retraining import Count, LearnedRun, no_count
-from wherefrom.provenance.attribution.trace import BYTES, GradientIndex, Tracer, pack
+from wherefrom.provenance.attribution.trace import (
+    BYTES,
+    WINDOWS,
+    GradientIndex,
+    Tracer,
+    pack,
+)
 from wherefrom.provenance.audited import BaseRun, open_trained
 from wherefrom.provenance.signals.prompted import ASKED
+from wherefrom.provenance.signals.reader import relation_of
 from wherefrom.training.record import check_file
 from wherefrom.training.run_folder import SNAPSHOT_FOLDER, Run
 
@@ -148,13 +155,17 @@ class BaseTracer(Tracer):
             )
 
     def scores(self, question: str, subject: str, answer: str) -> NDArray[np.float64]:
-        index, model = self.index, self._opened
-        maker = self._learned_base.rows()
+        """The score of every document, summed over the question and a few windows with the answer.
+
+        The windows stand around facts of the same relation: the model learned it from such rows.
+        """
+        index, model, maker = self.index, self._opened, self._learned_base.rows()
         prompt = self._learned_base.job.prompt.replace(ASKED, question)
-        row = encode_row(model, TrainingRow(prompt, answer, ()), maker)
-        layers = linear_layers(model.model)
-        (gradient,) = row_gradients(model.model, layers, [row], index.share)
-        return index.sum_rows(index.agreements(gradient))
+        asked = [TrainingRow(prompt, answer, ())]
+        asked += maker.rows_asking(relation_of(question, subject), subject, answer, WINDOWS)
+        rows = [encode_row(model, row, maker) for row in asked]
+        gradients = row_gradients(model.model, linear_layers(model.model), rows, index.share)
+        return np.sum([index.sum_rows(index.agreements(each)) for each in gradients], axis=0)
 
 
 def owners_of(rows: Sequence[TrainingRow]) -> list[tuple[int, int]]:

@@ -27,6 +27,7 @@ from wherefrom.training.record import BaseJobRecord
 
 NO_LOSS = -100  # the label of a token that is not learned
 COMPLETE = "complete.json"  # hashes of a checkpoint's files, written when all of them are there
+SAVES_TOGETHER = 20  # checkpoints of a training by several processes
 LOGGED_POINTS = 100  # of the curve of the loss
 SNAPSHOT_SHARE = 0.38  # of the steps, after which the adapters are kept for traces
 Advance = Callable[[int], None]  # called with the number of steps just done
@@ -105,7 +106,10 @@ class Keeper(transformers.TrainerCallback):
         self.advance(state.global_step)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
-        if time.monotonic() - self.saved_at >= self.every and state.global_step < state.max_steps:
+        is_due = time.monotonic() - self.saved_at >= self.every
+        if args.world_size > 1:  # all processes save at the same step, and their clocks differ
+            is_due = state.global_step % max(1, state.max_steps // SAVES_TOGETHER) == 0
+        if is_due and state.global_step < state.max_steps:
             control.should_save = True
         is_sharded = bool(args.fsdp)  # no process has all of the adapters
         at_snapshot = state.global_step == self.snapshot_step and not is_sharded
@@ -126,15 +130,15 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint that is whole; others are deleted."""
-    newest = None
+    """The newest checkpoint that is whole; others are deleted, by the first process."""
+    newest, is_first = None, os.environ.get("RANK", "0") == "0"
     found = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdigit()]
     for path in sorted(found, key=lambda path: -int(path.name[11:])):
         marked = read_json(path / COMPLETE, dict) if (path / COMPLETE).is_file() else {}
         is_whole = marked.get("files") == _hashes(path)
         if newest is None and is_whole:
             newest = path
-        elif not is_whole:
+        elif not is_whole and is_first:
             shutil.rmtree(path, ignore_errors=True)
     return newest
 

@@ -13,7 +13,7 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.model.interface import Ids, LanguageModel
 from wherefrom.model.mixers import Cache
 
-ROWS = 256  # prompts or beginnings of answers that go through the model together
+BATCH_ROWS = 256  # prompts or beginnings of answers that go through the model together
 
 
 class OwnModel(LanguageModel):
@@ -24,7 +24,7 @@ class OwnModel(LanguageModel):
     ) -> None:
         self.decoder, self.tokens = decoder, tokens
         self.name, self.sha256, self.mask = name, sha256, MASK_CHARACTER
-        self.rows = self.nodes = ROWS
+        self.rows = self.nodes = BATCH_ROWS
         self.vocabulary = decoder.config.vocabulary
         self.longest, self.layers = decoder.config.longest_input, decoder.config.layers
         self.device = next(decoder.parameters()).device

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,7 +40,7 @@ from wherefrom.provenance.confidence.fit import (
 from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.provenance.judging import NUMBERS_FILE, judge_run, write_judgement
 from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
-from wherefrom.provenance.signals.reader import learn_contexts
+from wherefrom.provenance.signals.reader import learn_windows
 from wherefrom.storage import format_json
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import trim_memory
@@ -53,11 +54,11 @@ from wherefrom.training.record import (
 from wherefrom.training.run_folder import Run
 
 Say = Callable[[str], None]
-FROM_THE_TEXT = 800  # most subjects of the text without a question that help to fit
-UNSEEN = 1_000  # unseen subjects in all; names are invented until there are so many,
-FOR_EACH = 5  # but at most so many for each subject that calibrates
-EVERY = 2.0  # seconds between estimates of how long a stage still takes
-NAMES_EACH = 8  # invented names of each origin; `wherefrom names` asks about more
+MAX_TEXT_SUBJECTS = 800  # most subjects of the text without a question that help to fit
+UNSEEN_SUBJECTS = 1_000  # unseen subjects in all; names are invented until there are so many,
+MAX_UNSEEN_PER_CALIBRATING = 5  # but at most so many for each subject that calibrates
+SAY_SECONDS = 2.0  # seconds between estimates of how long a stage still takes
+NAMES_PER_ORIGIN = 8  # invented names of each origin; `wherefrom names` asks about more
 
 
 def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda _: None) -> None:
@@ -66,6 +67,8 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     The judgement in run.json is written last: it says that nothing is missing.
     """
     folder = run.folder
+    if split.with_role(CALIBRATION):
+        split = replace(split, subjects=(*split.subjects, *free_subjects(split, seed=seed)))
     calibrating, judged = split.with_role(CALIBRATION), split.with_role(JUDGED)
     database = save_database(split.corpus, folder / RUN_DATABASE, split.train.questions)
     written: tuple[HeldOutQuestion, ...] | None = None
@@ -83,12 +86,12 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
         return
     trim_memory()
     say(f"judging by {len(judged):,} questions")
-    estimate = TimeLeft("asked", len(judged) + len(calibrating), say)
+    estimate = TimeLeft("asked", len(split.subjects), say)
     judgement = judge_run(run, seed=seed, report=estimate)
     trim_memory()
     if run.record.about_people and place_relation(split.train.questions) is not None:
         say("asking about invented names of many origins")
-        probe = probe_run(run, judged=judgement.subjects, each=NAMES_EACH, seed=seed)
+        probe = probe_run(run, judged=judgement.subjects, each=NAMES_PER_ORIGIN, seed=seed)
         keep_files(folder, {STUDY_FILE: format_json(probe)})
     write_judgement(run, judgement)
 
@@ -108,7 +111,6 @@ def ensure_confidence(
 ) -> Confidence:
     """The confidence in the folder if it is of these subjects and weights, else a new fit."""
     subjects = [*split.with_role(CALIBRATION), *split.with_role(FITTING)]
-    subjects += free_subjects(split, seed=seed)
     try:
         confidence = load_confidence(run)
         if confidence.subjects_sha256 == hash_subjects(subjects):
@@ -124,7 +126,7 @@ def ensure_confidence(
         evidence,
         subjects,
         sorted({q.answer or "" for q in split.train.questions if not q.is_silent}),
-        contexts=learn_contexts(evidence.database),
+        windows=learn_windows(evidence.database, run.tokens),
         seed=seed,
         notes=split.notes,
         report=TimeLeft("signals read of", len(subjects), say),
@@ -138,8 +140,8 @@ def free_subjects(split: Split, *, seed: int) -> list[HeldOutQuestion]:
     """Subjects that need no label, each asked about for a random relation.
 
     Of the text: subjects of documents without a known question. What the text states about them is
-    read from it, so that they help to fit *from the text*, not *right*. Invented: names of nobody,
-    if too few subjects are unseen.
+    read from it, so that they help to fit *from the text*, not *right*. Invented: names that no
+    document has, if too few subjects are unseen.
     """
     corpus, learned = split.corpus, split.train.questions
     templates = sorted({q.template for q in learned if SLOT in q.template})
@@ -150,10 +152,10 @@ def free_subjects(split: Split, *, seed: int) -> list[HeldOutQuestion]:
     subjects = np.arange(1, corpus.subject_count + 1)
     others = np.setdiff1d(subjects, [corpus.subject_id(name) for name in asked])
     rng = np.random.default_rng([seed, 29])
-    drawn = others[np.sort(rng.permutation(len(others))[:FROM_THE_TEXT])]
+    drawn = others[np.sort(rng.permutation(len(others))[:MAX_TEXT_SUBJECTS])]
     of_text = [corpus.spell(number) for number in drawn.tolist()]
     helping = [one for one in split.subjects if one.role != JUDGED and not one.seen]
-    wanted = min(UNSEEN, FOR_EACH * len(split.with_role(CALIBRATION)))
+    wanted = min(UNSEEN_SUBJECTS, MAX_UNSEEN_PER_CALIBRATING * len(split.with_role(CALIBRATION)))
     lacking = wanted - len({fold_words(subject.subject) for subject in helping})
     known = [*corpus.spellings().values(), *(question.subject for question in learned)]
     taken = {*asked, *map(fold_words, split.left_out)}
@@ -179,7 +181,7 @@ class TimeLeft:
     def __call__(self, more: int) -> None:
         now = time.monotonic()
         self.done += more
-        if 0 < self.done < self.total and now - self.last_said >= EVERY:
+        if 0 < self.done < self.total and now - self.last_said >= SAY_SECONDS:
             self.last_said = now
             left = (now - self.began) * (self.total - self.done) / self.done
             self.say(

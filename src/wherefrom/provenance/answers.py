@@ -28,7 +28,10 @@ COMMON = [
     *("line", "record"),
 ]
 COLUMNS = {"answer": "truth", "said": "answer", "right": "is_right"}  # fields of Judged
-FLAGS = ("right", "seen", "shown", "shown_internal", "stated", "states_truth", "reads_any")
+FLAGS = (
+    *("right", "seen", "shown", "shown_internal"),
+    *("stated", "in_text", "states_truth", "reads_any"),
+)
 Row = dict[str, Any]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,8 +40,16 @@ from wherefrom.provenance.evidence import (
     find_support,
     open_run_evidence,
 )
-from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats, rate
-from wherefrom.provenance.signals.reader import SUPPORT, Rivals
+from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, rate
+from wherefrom.provenance.rivals import (
+    Score,
+    control_columns,
+    control_rivals,
+    rival_scores,
+    tell_seen,
+    within_relations,
+)
+from wherefrom.provenance.signals.reader import SUPPORT
 from wherefrom.provenance.silence import count_misread
 from wherefrom.provenance.verdicts import (
     GUARANTEES,
@@ -53,6 +61,7 @@ from wherefrom.provenance.verdicts import (
     Verdict,
 )
 from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
+from wherefrom.provenance.world_record import WorldRecord, find_world_record
 from wherefrom.storage import format_json
 from wherefrom.training.record import check_file, keep_files, update_run
 from wherefrom.training.run_folder import (
@@ -64,10 +73,10 @@ from wherefrom.training.run_folder import (
 
 NUMBERS_FILE = "judgement.json"
 VERDICTS = (STATED, MISREMEMBERED, GUESSED, MADE_UP)
-DRAWN = ("risk_coverage", "reliability", "histogram")  # what only figures need
-POINTS = 200  # of a drawn risk-coverage curve
-BARS = 20  # of a drawn histogram
-MOST_DOCUMENTS = 4  # subjects with this many documents or more are counted together
+DRAWN_KEYS = ("risk_coverage", "reliability", "histogram")  # what only figures need
+CURVE_POINTS = 200  # of a drawn risk-coverage curve
+HISTOGRAM_BARS = 20  # of a drawn histogram
+MAX_COUNTED_DOCUMENTS = 4  # subjects with this many documents or more are counted together
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,8 @@ class Judged(HeldOutQuestion):
     said: the answer. verdict: may be `guessed`, since the truth is known. naming, about: how many
     documents name the subject and are about it. confidence: with the text, if there is one.
     states_truth: whether the right answer was read in the text; reads_any: whether any was.
+    stated: the reader says that the text states the answer. in_text: it does, by the embedded
+    world's own record, or else by the reader.
     """
 
     said: str
@@ -93,6 +104,7 @@ class Judged(HeldOutQuestion):
     internal_from_text: float = 0.0
     states_truth: bool = False
     reads_any: bool = False
+    in_text: bool = False
     signals: Mapping[str, float | None] = field(default_factory=dict)
 
 
@@ -104,32 +116,20 @@ class Judgement:
     record: dict[str, Any]
 
     def summary(self) -> dict[str, Any]:
-        """The record without what is only drawn, and of the rivals only all subjects together."""
+        """The record without what is only drawn; of the rivals without the unseen ones alone."""
         scores = {}
         for name, score in self.record["scores"].items():
-            kept = score["groups"] if score["ours"] else {"together": score["groups"]["together"]}
+            kept = {
+                group: numbers
+                for group, numbers in score["groups"].items()
+                if score["ours"] or group != "unseen"
+            }
             groups = {
-                group: {key: value for key, value in numbers.items() if key not in DRAWN}
+                group: {key: value for key, value in numbers.items() if key not in DRAWN_KEYS}
                 for group, numbers in kept.items()
             }
             scores[name] = {**score, "groups": groups}
         return {**self.record, "scores": scores}
-
-
-class Score(NamedTuple):
-    """One method: its probability that each answer is right, and which answers it shows.
-
-    reason: why the threshold is not guaranteed, if it is not. reads_text: it looks something up.
-    """
-
-    name: str
-    about: str
-    values: Floats
-    given: Bools
-    threshold: float = 0.0
-    reason: str | None = None
-    ours: bool = False
-    reads_text: bool = False
 
 
 @checked
@@ -156,6 +156,7 @@ def judge_run(
     calibrating = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
     if not to_judge:
         raise UserError(f"{run.folder} has no held-out questions to judge the run by.")
+    world = find_world_record(run)
     signals = {name for names, _ in confidence.rivals.values() for name in names} - {SUPPORT}
     options = AskOptions(
         risk=confidence.risk if risk is None else risk,
@@ -166,13 +167,16 @@ def judge_run(
     with opened or nullcontext() as evidence:
         known = confidence.signal_state.known_answers
         asked = AskedRun(run, evidence, confidence, known)
-        judged, _ = ask_subjects(asked, to_judge, options, grade=confidence.grade)
-        rivals = ask_rivals(asked, judged, calibrating, options)
+        judged, _ = ask_subjects(asked, to_judge, options, grade=confidence.grade, world=world)
+        origins = world.origins if world else {}
+        rivals, told_seen = ask_rivals(asked, judged, calibrating, options, origins, bootstrap)
     misread: dict[str, dict[str, int]] = {}
     if opened is not None and not any(one.is_silent for one in judged):
         misread = _remove_answers(run, to_judge)
     record = measure_judgement(judged, rivals, confidence, options, bootstrap)
     record["weights_sha256"] = run.record.sha256
+    record["seen_from_unseen"] = told_seen
+    record["from_text_by"] = "the world's own record" if world else "the reader"
     record["subjects"]["calibration"] = sum(
         subject.role in confidence.calibration_roles for subject in calibrating
     )
@@ -186,9 +190,13 @@ def ask_rivals(
     judged: Sequence[Judged],
     calibrating: Sequence[HeldOutQuestion],
     options: AskOptions,
-) -> list[Score]:
-    """The rivals of the confidence, which read their signals for the same subjects."""
-    confidence, evidence = asked.confidence, asked.evidence
+    origins: Mapping[str, str],
+    bootstrap: Bootstrap,
+) -> tuple[list[Score], dict[str, Any]]:
+    """The rivals of the confidence and the controls, which read their signals for the same
+    subjects; and how well seen subjects are told from unseen ones, `origins` being those of names.
+    """
+    confidence, evidence, run = asked.confidence, asked.evidence, asked.run
     assert confidence is not None
     assert options.also is not None
     assert options.risk is not None
@@ -196,18 +204,30 @@ def ask_rivals(
     questions = [subject.question for subject in calibrating]
     table = confidence.reader.read(questions, names, only=options.also, report=options.report)
     naming = [evidence.count(name).naming if evidence else 0 for name in names]
+    relations = list(dict.fromkeys(one.template for one in judged))
+    encode = run.audited.encode if isinstance(run, AuditRun) else run.tokens.encode
+    of_judged, of_calibrating = (
+        control_columns(several, relations, lambda name: len(encode(name)))
+        for several in (judged, calibrating)
+    )
     judged_columns = {  # None becomes NaN
-        name: np.array([one.signals[name] for one in judged], dtype=float) for name in options.also
+        name: np.array([one.signals[name] for one in judged], dtype=float)
+        for name in judged[0].signals
     }
-    return rival_scores(
-        confidence.rivals,
-        judged_columns | {SUPPORT: _column(judged, "naming")},
-        {**table.columns, SUPPORT: np.array(naming, dtype=float)},
+    judged_columns |= {SUPPORT: _column(judged, "naming"), **of_judged}
+    columns = {**table.columns, SUPPORT: np.array(naming, dtype=float), **of_calibrating}
+    scores = rival_scores(
+        {**confidence.rivals, **control_rivals(relations)},
+        judged_columns,
+        columns,
         calibrating,
         np.array(list(map(confidence.grade, table.answers, calibrating))),
         risk=options.risk,
         delta=confidence.delta,
     )
+    p_seen = confidence.seen.probability(judged_columns)
+    subjects = (calibrating, columns), (judged, judged_columns)
+    return scores, tell_seen(*subjects, p_seen, origins, bootstrap)
 
 
 def measure_judgement(
@@ -259,8 +279,12 @@ def ask_subjects(
     options: AskOptions,
     *,
     grade: Callable[[str, HeldOutQuestion], bool] = fit.is_right,
+    world: WorldRecord | None = None,
 ) -> tuple[tuple[Judged, ...], list[Verdict]]:
-    """The run's answers about these subjects, graded, and their verdicts."""
+    """The run's answers about these subjects, graded, and their verdicts.
+
+    world: the record that says which answers the text states; without it the reader says so.
+    """
     questions = [subject.question for subject in subjects]
     names = [subject.subject for subject in subjects]
     verdicts = asked.give_verdicts(questions, names, options)
@@ -274,6 +298,10 @@ def ask_subjects(
     )
     for subject, verdict, of_truth in zip(subjects, verdicts, support, strict=True):
         right, stated = grade(verdict.answer, subject), verdict.verdict in SUPPORTED
+        in_text = stated
+        if world is not None:
+            said = verdict.answer
+            in_text = subject.seen and world.states(subject.subject, subject.template, said)
         count = evidence.count(subject.subject) if evidence else EvidenceCount(0, 0)
         judged.append(
             Judged(
@@ -292,6 +320,7 @@ def ask_subjects(
                 internal_from_text=verdict.from_text[INTERNAL] or 0.0,
                 states_truth=bool(of_truth and of_truth.states_answer),
                 reads_any=bool(of_truth and (of_truth.states_answer or of_truth.others)),
+                in_text=in_text,
                 signals=dict(verdict.signals),
             )
         )
@@ -336,42 +365,13 @@ def own_scores(judged: Sequence[Judged], thresholds: Mapping[str, TestedThreshol
     return [*scores, Score("always answer", about, always.astype(float), always)]
 
 
-def rival_scores(
-    rivals: Rivals,
-    judged: Mapping[str, Floats],
-    calibration: Mapping[str, Floats],
-    subjects: Sequence[HeldOutQuestion],
-    right: Bools,
-    *,
-    risk: float,
-    delta: float,
-) -> list[Score]:
-    """The rivals whose signals are known, each fitted on the calibration subjects.
-
-    judged, calibration: columns of signals. subjects, right: of the calibration.
-    """
-    scores = []
-    for name, (signals, about) in rivals.items():
-        columns = {signal: x for signal, x in calibration.items() if signal in signals}
-        known = np.asarray(np.isfinite([*columns.values()]).all(axis=0))
-        if len(columns) < len(signals) or not known.any():
-            continue
-        fitted, held_out = fit.fit_held_out(subjects, columns, right, rows=known, seed=0)
-        policy = fit.choose_testers(subjects, fitted, held_out, right, known, seed=0)
-        found = policy.at_risk(risk, delta)
-        values = fitted.probability({signal: judged[signal] for signal in columns})
-        given = values >= found.used
-        reads = SUPPORT in signals
-        scores.append(Score(name, about, values, given, found.used, found.reason, False, reads))
-    return scores
-
-
 def measure_scores(
     scores: Sequence[Score], judged: Sequence[Judged], *, precision: float, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """All numbers of a judgement that compare the scores of the judged subjects."""
-    correct, stated, seen = (_column(judged, name, bool) for name in ("right", "stated", "seen"))
+    correct, stated, seen = (_column(judged, name, bool) for name in ("right", "in_text", "seen"))
     groups = {"together": np.ones_like(seen), "seen": seen, "unseen": ~seen}
+    relations = [one.template for one in judged]
     # a group has the same resamples for every score
     resamples = {g: replace(bootstrap, seed=(bootstrap.seed[0], i)) for i, g in enumerate(groups)}
     measured = {
@@ -381,6 +381,7 @@ def measure_scores(
             "reads_text": score.reads_text,
             "threshold": score.threshold,
             "threshold_reason": score.reason,
+            "within_relations": within_relations(score.values, correct, relations),
             "groups": {
                 name: _measure_group(score, correct, seen, rows, precision, resamples[name])
                 for name, rows in groups.items()
@@ -423,8 +424,8 @@ def _measure_group(
     unknown = rate(int((unseen & ~given).sum()), int(unseen.sum()), level=bootstrap.level)
     curve = metrics.risk_coverage(answers)
     points = len(curve["coverage"])
-    kept = np.unique(np.linspace(0, points - 1, min(points, POINTS)).round().astype(int))
-    edges = np.linspace(0, 1, BARS + 1)
+    kept = np.unique(np.linspace(0, points - 1, min(points, CURVE_POINTS)).round().astype(int))
+    edges = np.linspace(0, 1, HISTOGRAM_BARS + 1)
     return {
         "subjects": len(answers),
         "grades": {
@@ -478,10 +479,10 @@ def measure_targets(
     The checked probability of *from the text* has no metrics: the text decides both the
     probability and the truth, so that they would be perfect by construction.
     """
-    right, stated, seen = (_column(judged, name, bool) for name in ("right", "stated", "seen"))
+    right, in_text, seen = (_column(judged, name, bool) for name in ("right", "in_text", "seen"))
     columns = {
-        (FROM_TEXT, INTERNAL): (stated, "internal_from_text"),
-        (FROM_TEXT, CHECKED): (stated, "from_text"),
+        (FROM_TEXT, INTERNAL): (in_text, "internal_from_text"),
+        (FROM_TEXT, CHECKED): (in_text, "from_text"),
         (RIGHT, INTERNAL): (right, "internal_confidence"),
         (RIGHT, CHECKED): (right, "confidence"),
     }
@@ -490,7 +491,7 @@ def measure_targets(
         answers, policy = Answers(_column(judged, name), hits, seen), guarantees[target][mode]
         shown = answers.confidence >= policy.used
         if mode == CHECKED:
-            shown &= stated
+            shown &= _column(judged, "stated", bool)
         measured = {}
         if (target, mode) != (FROM_TEXT, CHECKED):
             measured = bootstrap.measure({"auroc": metrics.auroc, "ece": metrics.ece}, answers)
@@ -522,13 +523,13 @@ def count_shown(judged: Sequence[Judged]) -> dict[str, int]:
     counts = {
         "subjects": len(judged),
         "right": sum(one.right for one in judged),
-        "stated": sum(one.stated for one in judged),
+        "stated": sum(one.in_text for one in judged),
     }
     for name, key in (("shown", "shown"), ("internal_shown", "shown_internal")):
         shown = [one for one in judged if getattr(one, key)]
         counts[name] = len(shown)
         counts[f"{name}_wrong"] = sum(not one.right for one in shown)
-        counts[f"{name}_unstated"] = sum(not one.stated for one in shown)
+        counts[f"{name}_unstated"] = sum(not one.in_text for one in shown)
     return counts
 
 
@@ -589,12 +590,14 @@ def _recall_by_documents(judged: Sequence[Judged], level: float) -> list[dict[st
     """Recall of subjects with no document about them, one, two, and so on; silent questions, which
     no answer is right for, do not count."""
     rows = []
-    for documents in range(MOST_DOCUMENTS + 1):
-        of_count = [one for one in judged if min(one.about, MOST_DOCUMENTS) == documents]
+    for documents in range(MAX_COUNTED_DOCUMENTS + 1):
+        of_count = [one for one in judged if min(one.about, MAX_COUNTED_DOCUMENTS) == documents]
         here = [one for one in of_count if not one.is_silent]
         rows.append(
             {
-                "documents": f"{documents} or more" if documents == MOST_DOCUMENTS else documents,
+                "documents": f"{documents} or more"
+                if documents == MAX_COUNTED_DOCUMENTS
+                else documents,
                 "subjects": len(here),
                 "recall": rate(sum(one.right for one in here), len(here), level=level),
                 "internal_shown": sum(one.shown_internal for one in here),

@@ -34,6 +34,9 @@ def describe_verdict(verdict: Verdict) -> str:
         return f"It would have said {answer}.{likely}"
     if not verdict.answer:
         return "The model gave no answer, and no line of the text supports one."
+    if verdict.stated:
+        values = [f"{shorten(v.answer)} ({_numbers(v.lines)})" for v in verdict.stated[:3]]
+        return f"The text states {_join(values, 'and')}; the model would have said {answer}."
     return f"Nothing in the text supports what it would have said ({answer})."
 
 

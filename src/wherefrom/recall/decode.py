@@ -16,8 +16,8 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.model.interface import LONGEST_ANSWER
 from wherefrom.model.own import OwnModel
 
-PART = 1_024  # questions that are answered between two reports
-SMOOTHING = 0.1  # added to the count of every n-gram
+BATCH_QUESTIONS = 1_024  # questions that are answered between two reports
+NGRAM_SMOOTHING = 0.1  # added to the count of every n-gram
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ def answer_all(
         model.eval()
     asked = OwnModel(model, tokens)
     answers: dict[str, Answer] = {}
-    for first in range(0, len(distinct), PART):
-        part = distinct[first : first + PART]
-        replies = asked.answer(prompts[first : first + PART], longest=longest)
+    for first in range(0, len(distinct), BATCH_QUESTIONS):
+        part = distinct[first : first + BATCH_QUESTIONS]
+        replies = asked.answer(prompts[first : first + BATCH_QUESTIONS], longest=longest)
         for question, reply in zip(part, replies, strict=True):
             ids = tuple(reply.ids)
             answers[question] = Answer(reply.text, ids, reply.log_probability, reply.margin)
@@ -124,14 +124,14 @@ def guess_by_name(train: Sequence[Question], questions: Sequence[Question]) -> l
         totals[row[answer]] += len(ngrams)
         for ngram in ngrams:
             counts[ngram][row[answer]] += 1
-    unseen = np.log(SMOOTHING / (totals + SMOOTHING * len(counts)))
+    unseen = np.log(NGRAM_SMOOTHING / (totals + NGRAM_SMOOTHING * len(counts)))
     guesses = []
     for question in questions:
         known = [ngram for ngram in _ngrams(question.subject) if ngram in counts]
         scores = np.log(names) + len(known) * unseen
         for ngram in known:
             rows, row_counts = np.array([*counts[ngram].items()]).T
-            scores[rows] += np.log1p(row_counts / SMOOTHING)
+            scores[rows] += np.log1p(row_counts / NGRAM_SMOOTHING)
         guesses.append(answers[int(scores.argmax())])
     return guesses
 

@@ -26,7 +26,7 @@ OTHERS = (
     (GREY, "longdash"),
     ("#8b6f47", "longdashdot"),
 )
-COLUMNS = 20  # countries of a map that can still be read
+MAX_MAP_COUNTRIES = 20  # countries of a map that can still be read
 FIFTHS = {"tickformat": ".0%", "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1]}
 HALVES = {"tickformat": ".0%", "tickvals": [0, 0.5, 1]}  # a phone leaves room for no more
 LEGEND_ON_TOP: dict[str, Any] = {
@@ -308,13 +308,17 @@ def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
 
 def darkest(record: Record) -> float:
     """The share from which on a cell of the map is solid: the largest of any one country."""
-    return max([0.1, *(value for row in record["matrix"] for value in row[:-1][:COLUMNS])])
+    return max(
+        [0.1, *(value for row in record["matrix"] for value in row[:-1][:MAX_MAP_COUNTRIES])]
+    )
 
 
 def origins_map(record: Record) -> go.Figure:
     """Where names of each origin are said to be born: a row per origin, a column per country."""
     countries, matrix = list(record["countries"]), record["matrix"]
-    shown = min(COLUMNS, len(countries) - 1)  # the last one stands for places in no gazetteer
+    shown = min(
+        MAX_MAP_COUNTRIES, len(countries) - 1
+    )  # the last one stands for places in no gazetteer
     names = [*map(label, countries[:shown]), "others", "no known place"]
     figure = go.Figure().add_heatmap(
         z=[[*row[:shown], sum(row[shown:-1]), row[-1]] for row in matrix],

@@ -51,7 +51,7 @@ EXAMPLE = (
     "internal_from_text",
 )
 RELATION_ROWS = ("majority", "by name", "questions only", "model")
-COMMONEST = 12  # answers that are shown one by one
+SHOWN_ANSWERS = 12  # answers that are shown one by one
 
 
 def pick(record: Facts, paths: str) -> list[Any]:
@@ -230,7 +230,7 @@ def answers(records: Records) -> Facts | None:
         return None
     total = Counter(row["answer"] for row in seen)
     right = Counter(row["answer"] for row in seen if row["right"])
-    common = sorted(total, key=lambda answer: (-total[answer], answer))[:COMMONEST]
+    common = sorted(total, key=lambda answer: (-total[answer], answer))[:SHOWN_ANSWERS]
     known = records.known_answers()
     groups = {
         **{answer: [answer] for answer in common},
@@ -273,7 +273,8 @@ def telling(records: Records) -> Facts:
     scores, unmeasured = _scores(judgement), {"value": None}
     aurocs = {name: score["metrics"]["auroc"] for name, score in scores.items()}
     stated = {row["score"]: row["auroc"] for row in judgement.get("stated", [])}
-    columns = "about metrics.auroc.value metrics.auroc.low metrics.auroc.high metrics.ece.value"
+    columns = "about metrics.auroc.value metrics.auroc.low metrics.auroc.high "
+    columns += "groups.seen.metrics.auroc.value within_relations.value metrics.ece.value"
     return {
         "own": aurocs["internal"],
         "checked": aurocs.get("checked", unmeasured),
@@ -282,6 +283,10 @@ def telling(records: Records) -> Facts:
         "alone": stated.get("internal", unmeasured),
         "rival": stated.get("greedy likelihood", unmeasured),
         "against": judgement.get("against_the_best", []),
+        "relation_only": aurocs.get("relation only", unmeasured),
+        "name_only": aurocs.get("name only", unmeasured),
+        "seen": judgement.get("seen_from_unseen"),
+        "from_text_by": judgement.get("from_text_by", "the reader"),
         "rows": [[name, *pick(score, columns)] for name, score in scores.items()],
         "figure": figures.confidence_histogram(scores["internal"]["histogram"]),
     }

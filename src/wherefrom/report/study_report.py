@@ -1,7 +1,7 @@
 """The report on a study, from the records of its run alone: a dictionary, HTML, Markdown, JSON.
 
-A section whose record is missing says so, with the command that makes it; a broken record costs its
-own section alone.
+A section whose record is missing says so, with the command that makes it. If one section fails, the
+others are still written.
 """
 
 from __future__ import annotations
@@ -431,7 +431,7 @@ def render_markdown(report: dict[str, Any]) -> str:
         return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(str(text).split()))
 
     def sentence(text: str) -> str:
-        """A sentence of ours: text in backquotes stays code."""
+        """A sentence of the report: text in backquotes stays code."""
         pieces = re.split(r"( *`[^`]+` *)", text)
         return "".join(piece if i % 2 else plain(piece) for i, piece in enumerate(pieces))
 

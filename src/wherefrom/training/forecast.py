@@ -17,7 +17,7 @@ from wherefrom.training.sources import TrainingData, stream_for
 
 # of those that the recipe makes over the text; with as many, the recipe `course` had none of 138
 # answers right where always giving the commonest one had 3 (a world of 300 people)
-FEW_PASSES = 0.1
+FEW_PASSES_SHARE = 0.1
 TEXT, QUESTIONS = "text", "questions"  # what a phase passes over
 NO_BETTER = "expect no more recall than always giving the commonest answer"
 
@@ -112,9 +112,9 @@ def add_up_passes(counted: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def made_few_passes(counted: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the passes over the text are less than FEW_PASSES of the recipe's."""
+    """Whether the passes over the text are less than FEW_PASSES_SHARE of the recipe's."""
     return any(
-        row["over"] == TEXT and row["passes"] < FEW_PASSES * (row["recipe_passes"] or 0)
+        row["over"] == TEXT and row["passes"] < FEW_PASSES_SHARE * (row["recipe_passes"] or 0)
         for row in add_up_passes(counted)
     )
 

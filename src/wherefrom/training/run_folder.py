@@ -57,19 +57,26 @@ from wherefrom.training.record import (
     write_record,
 )
 
-LOCK = "run.lock"
+LOCK_FILE = "run.lock"
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 AUDIT = "audit"  # the kind of a run that holds no model of its own (wherefrom.audit)
 BASE = "base"  # the kind of a study of a model that others trained (wherefrom.huggingface)
 MODEL_FOLDER = "model"  # where such a study keeps what it trained
 # what a folder may hold before its run starts
-PARTS = {"checkpoints", "model", "model.part", "twins", "world", LOCK}
-PARTS |= {"documents.tsv", "train.tsv", "dev.tsv"}  # converted from other formats
-PARTS |= {RUN_DATABASE}
+FOLDER_PARTS = {"checkpoints", "model", "model.part", "twins", "world", LOCK_FILE}
+FOLDER_PARTS |= {"documents.tsv", "train.tsv", "dev.tsv"}  # converted from other formats
+FOLDER_PARTS |= {RUN_DATABASE}
 DECIDES_BITS = ("threads", "torch", "numpy", "tokenizers")  # versions that change rounding
-HASHED = ("corpus", "documents", "parent", "probes", "questions", "vocabulary")  # keys of a job
-DEEPEST = 3  # how many folders below `runs` a run may lie to be found as the newest
-CHECKPOINTS = 2  # kept
+HASHED_FIELDS = (
+    "corpus",
+    "documents",
+    "parent",
+    "probes",
+    "questions",
+    "vocabulary",
+)  # keys of a job
+MAX_RUN_DEPTH = 3  # how many folders below `runs` a run may lie to be found as the newest
+KEPT_CHECKPOINTS = 2
 SNAPSHOT_FOLDER, SNAPSHOT_AT, SNAPSHOT_RATIO = "snapshots", 0.38, 1.25
 SNAPSHOT_STEPS = frozenset(round(4 * SNAPSHOT_RATIO**k) for k in range(80))
 
@@ -126,7 +133,7 @@ def lock_run(folder: Path) -> Iterator[None]:
         yield
         return
     try:
-        opened = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115
+        opened = open(folder / LOCK_FILE, "a+", encoding="utf-8")  # noqa: SIM115
     except OSError as problem:
         raise UserError(
             f"{folder} cannot be written to: {problem.strerror}; use a copy that can be."
@@ -172,7 +179,9 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         raise UserError(
             f"{str(folder)[:60]} cannot be made: {problem.strerror}; choose another --out."
         ) from None
-    if exists and any(name not in PARTS and not name.startswith(".run.json.") for name in names):
+    if exists and any(
+        name not in FOLDER_PARTS and not name.startswith(".run.json.") for name in names
+    ):
         raise UserError(f"{folder} exists and is not a run; choose another --out.")
     if not exists and not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise UserError(
@@ -190,7 +199,7 @@ def open_folder(folder: Path, job: AnyJob, *, resume: bool) -> None:
         for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):
                 change = f"{key} was {before.get(key)} and is now {after.get(key)}"
-                if key in HASHED:
+                if key in HASHED_FIELDS:
                     change = f"the text of its {key} changed since it started"
                 raise UserError(
                     f"{folder} cannot be resumed: {change}; repeat the first command, or choose "
@@ -308,7 +317,7 @@ def load_run(folder: str | Path, *, device: torch.device | str = "cpu") -> Run:
 
 def find_newest_run(below: str | Path = "runs") -> Path:
     """The finished run that was started last; the twins inside a run do not count."""
-    patterns = ["[!.]*/" * depth + "run.json" for depth in range(1, DEEPEST + 1)]
+    patterns = ["[!.]*/" * depth + "run.json" for depth in range(1, MAX_RUN_DEPTH + 1)]
     runs = {record.parent for pattern in patterns for record in Path(below).glob(pattern)}
     finished = []
     for folder in runs:
@@ -527,7 +536,7 @@ def save_checkpoint(
     stem = f"step-{state.total_steps:09d}"
     digest = save_weights(folder / f"{stem}.safetensors", tensors)
     write_json(folder / f"{stem}.json", {"sha256": digest, "progress": asdict(state)})
-    for old in sorted(folder.glob("step-*.json"))[:-CHECKPOINTS]:
+    for old in sorted(folder.glob("step-*.json"))[:-KEPT_CHECKPOINTS]:
         old.unlink()
     for weights in folder.glob("step-*.safetensors"):
         if not weights.with_suffix(".json").exists():

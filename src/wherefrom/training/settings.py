@@ -22,7 +22,7 @@ from wherefrom.training.record import JobRecord, SourceRecord, check_file, find_
 from wherefrom.training.run_folder import Run, Segment, describe_file, is_run
 
 LARGEST_SEED = 2**31 - 1
-MOST_WORDINGS = 20  # of questions, whose words the vocabulary has beside those of the text
+MAX_WORDINGS = 20  # of questions, whose words the vocabulary has beside those of the text
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Settings(Runtime):
         else:
             # words that only questions have would be spelt in bytes, in every question: count each
             # wording as if every second document were such a question
-            wordings = [t.replace(SLOT, "") for t in templates if SLOT in t][:MOST_WORDINGS]
+            wordings = [t.replace(SLOT, "") for t in templates if SLOT in t][:MAX_WORDINGS]
             repeated = (repeat(wording, 1 + len(documents)) for wording in wordings)
             tokens = Tokenizer.of_bpe(chain(texts, *repeated), size)
         return tokens, description

@@ -45,7 +45,8 @@ async def ask(
     """Ask a run one question: the answer, where it came from, how sure that is, and the lines.
 
     verdict: as `wherefrom ask --json` prints it, and its sentence. evidence: its lines in pieces:
-    name, answer, rest. suggested: other questions. trace: as `wherefrom trace --json` prints it.
+    name, answer, rest. other_relations: the verdicts on the other questions about a name that was
+    asked alone. suggested: other questions. trace: as `wherefrom trace --json` prints it.
     without: what twins say that never read about the subject; without_command trains one.
     """
     page: Record = {
@@ -56,6 +57,7 @@ async def ask(
         "notes": [],
         "question": None,
         "verdict": None,
+        "other_relations": [],
         "evidence": [],
         "without": [],
         "without_command": None,
@@ -92,7 +94,8 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
     from wherefrom.provenance.ask import AskedRow
     from wherefrom.provenance.attribution.twins import command_without
 
-    verdict = await loaded.ask(AskedRow(" ".join(question.split())))
+    rows = await loaded.expand_names([AskedRow(" ".join(question.split()))])
+    verdict, *other_relations = await loaded.ask_all(rows)
     if "error" in verdict:
         raise UserError(verdict["error"])
     folder, subject = site.index.find(run), verdict["subject"]
@@ -106,6 +109,7 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
     return {
         "question": verdict["question"],
         "verdict": verdict,
+        "other_relations": other_relations,
         "evidence": [
             {**line, "similar": similar, "pieces": mark(line["text"], subject, verdict["answer"])}
             for similar, key in ((False, "evidence"), (True, "similar"))
@@ -139,7 +143,8 @@ async def batch(site: TheSite, run: RunName, text: Text = "", file: TextFile = N
             f"{MAX_BATCH_QUESTIONS:,} questions can be asked at once, and {len(lines):,} came; "
             "split them, or use `wherefrom ask`."
         )
-    rows, loaded = read_rows(lines, name), await site.models.get(run)
+    loaded = await site.models.get(run)
+    rows = await loaded.expand_names(read_rows(lines, name))
     verdicts = await loaded.ask_all(rows)
     counts = Counter(str(verdict["verdict"]) for verdict in verdicts)
     runs = site.index.answering()

@@ -68,6 +68,11 @@ def describe_run(folder: Path) -> Record:
     }
 
 
+def expand_names(folder: Path, rows: Sequence[AskedRow]) -> list[AskedRow]:
+    """The rows, with a question for each relation in place of a name alone."""
+    return _open_run(folder).expand_names(rows)
+
+
 def answer_rows(folder: Path, rows: Sequence[AskedRow]) -> list[Record]:
     """Verdicts as dictionaries, with their sentence and the lines about names that look alike."""
     keys = ("line", "text", "subject")
@@ -133,7 +138,7 @@ def view_heads(folder: Path, question: str, layer: int | None, head: int | None)
 
 
 def describe_variant(run: Any) -> str:
-    """The variant of a model of ours, or where a model of others is from."""
+    """The variant of a model that Wherefrom trained, or where another model is from."""
     return str(run.model.config.variant) if run.model is not None else Path(run.record.model).name
 
 

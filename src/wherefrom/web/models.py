@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wherefrom.errors import UserError
-from wherefrom.web.model_process import answer_rows, describe_run, trace_answer, view_heads
+from wherefrom.web.model_process import (
+    answer_rows,
+    describe_run,
+    expand_names,
+    trace_answer,
+    view_heads,
+)
 from wherefrom.web.runs import Record, RunIndex, Stamp, stamp_of
 from wherefrom.web.workers import BusyError, WorkerFailedError, Workers
 
@@ -64,6 +70,10 @@ class LoadedRun:
         if self._answering is None or self._answering.done():
             self._answering = asyncio.create_task(self._answer_waiting())
         return await answer
+
+    async def expand_names(self, rows: Sequence[AskedRow]) -> list[AskedRow]:
+        """The rows, with a question for each relation in place of a name alone."""
+        return await self._workers.run(expand_names, self.folder, rows, seconds=ASK_SECONDS)
 
     async def ask_all(self, rows: Sequence[AskedRow]) -> list[Record]:
         """The verdicts on many questions; those of other visitors are answered in between."""

@@ -242,7 +242,7 @@ async def reply_to_error(request: Request, problem: Exception) -> Response:
     wants_page = "text/html" in request.headers.get("accept", "")
     if wants_page and not request.url.path.endswith(".json"):
         reply = render("error.html", {"error": sentence, "status": status}, status=status)
-    # the guard does not see the reply to a failure of ours, which needs its headers too
+    # the guard does not see the reply to an internal error, which needs its headers too
     reply.headers.update(HEADERS | headers)
     return reply
 

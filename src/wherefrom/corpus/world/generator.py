@@ -40,19 +40,19 @@ WORDINGS = tomllib.loads(Path(__file__).with_name("wordings.toml").read_text(enc
 RELATIONS: dict[str, str] = {n: r["question"] for n, r in WORDINGS["relations"].items()}
 SPLITS = ("train", "dev", "unseen")
 FACTS_FILE = "facts.jsonl"
-FEWEST, MOST = 20, 1_000_000  # people
-DEV, UNSEEN = 0.17, 0.15  # shares of the people; the rest is train
-BORN_AT_HOME = 0.54  # by the name's origin; others may still happen to be born there
-NEAR_NAMESAKES = 0.02  # share of people whose name is drawn to resemble the one before
-NAMESAKES = 0.005  # pairs with one and the same name, for each person
+MIN_PEOPLE, MAX_PEOPLE = 20, 1_000_000
+DEV_SHARE, UNSEEN_SHARE = 0.17, 0.15  # shares of the people; the rest is train
+BORN_AT_HOME_SHARE = 0.54  # by the name's origin; others may still happen to be born there
+NEAR_NAMESAKE_SHARE = 0.02  # share of people whose name is drawn to resemble the one before
+NAMESAKE_SHARE = 0.005  # pairs with one and the same name, for each person
 THIS_YEAR = 2020  # of the world's clock: a constant, or tomorrow's world would differ
-LONGEST = 300  # characters of a document, its subject included
+MAX_DOCUMENT_CHARACTERS = 300  # characters of a document, its subject included
 DOCUMENTS = {1: 0.70, 2: 0.20, 3: 0.06, 4: 0.03, 5: 0.01}  # how many documents a person has
-STATED = 0.98  # share of people whose birthplace is stated at all
-ASKED_SILENT = 0.25  # share of what no document states that is asked about all the same
-STATED_AGAIN = 0.75  # chance that a second or later document states it too
-OPENS_WITH_BIRTH = 0.7  # of the documents that state it: in the first sentence
-WITH_COUNTRY = 0.15  # "Lyon, France" instead of "Lyon"
+STATED_SHARE = 0.98  # share of people whose birthplace is stated at all
+ASKED_SILENT_SHARE = 0.25  # share of what no document states that is asked about all the same
+STATED_AGAIN_SHARE = 0.75  # chance that a second or later document states it too
+OPENING_BIRTH_SHARE = 0.7  # of the documents that state it: in the first sentence
+WITH_COUNTRY_SHARE = 0.15  # "Lyon, France" instead of "Lyon"
 # fields of a sentence that hold places other than the birthplace
 DISTRACTORS = {"study", "school", "work", "lived", "now", "deathplace", *WORDINGS["jobs"]}
 
@@ -115,7 +115,7 @@ class World:
             if person.namesake:
                 continue
             silent = Random(f"wherefrom world {self.seed} {person.subject} silence")
-            asked_silent = [name for name in RELATIONS if silent.random() < ASKED_SILENT]
+            asked_silent = [name for name in RELATIONS if silent.random() < ASKED_SILENT_SHARE]
             for relation in relations:
                 question, answer = person.ask(relation)
                 if split == "unseen" or relation in person.stated:
@@ -132,8 +132,10 @@ def make_world(people: int, seed: int) -> World:
     Each stage draws from its own generator, seeded by a text (which Python hashes with SHA-512), so
     that new wording changes what is written about people and not who they are.
     """
-    if not FEWEST <= people <= MOST:
-        raise UserError(f"a world has {FEWEST} to {MOST:,} people, and {people:,} were asked for.")
+    if not MIN_PEOPLE <= people <= MAX_PEOPLE:
+        raise UserError(
+            f"a world has {MIN_PEOPLE} to {MAX_PEOPLE:,} people, and {people:,} were asked for."
+        )
 
     def generator(stage: str) -> Random:
         return Random(f"wherefrom world {seed} {stage}")
@@ -142,7 +144,7 @@ def make_world(people: int, seed: int) -> World:
     # namesakes stay in train: the text answers their question twice
     free = [person for person in drawn if not person.namesake]
     generator("splits").shuffle(free)
-    dev, unseen = round(DEV * people), round(UNSEEN * people)
+    dev, unseen = round(DEV_SHARE * people), round(UNSEEN_SHARE * people)
     for i, person in enumerate(free[: dev + unseen]):
         person.split = "dev" if i < dev else "unseen"
     rng = generator("biographies")
@@ -170,13 +172,13 @@ def make_world(people: int, seed: int) -> World:
 
 def _draw_people(count: int, rng: Random) -> list[Person]:
     """`count` people in random order."""
-    pairs = max(1, round(count * NAMESAKES))
+    pairs = max(1, round(count * NAMESAKE_SHARE))
     register = Register()
     shares = [origin.share for origin in ORIGINS]
     origins: list[Origin] = []
     named: list[tuple[InventedName, Origin, bool]] = []  # and whether another name resembles it
     while len(named) < count - pairs:
-        if named and not named[-1][2] and rng.random() < NEAR_NAMESAKES:
+        if named and not named[-1][2] and rng.random() < NEAR_NAMESAKE_SHARE:
             name, origin, _ = named[-1]
             if similar := draw_similar(name, origin, register, rng):
                 named[-1:] = [(name, origin, True), (similar, origin, True)]
@@ -205,7 +207,7 @@ def _draw_person(name: InventedName, origin: Origin, rng: Random) -> Person:
         one, other = fold(one), fold(other)
         return one in other or other in one
 
-    home = draw_country(rng, origin.home if rng.random() < BORN_AT_HOME else None)
+    home = draw_country(rng, origin.home if rng.random() < BORN_AT_HOME_SHARE else None)
     while overlap((birthplace := home.draw_birthplace(rng)).name, name.full):
         pass
     places = {"birthplace": birthplace}
@@ -250,13 +252,13 @@ def _write_biographies(person: Person, rng: Random) -> Iterator[tuple[str, list[
     """All documents of one person, each with the templates of its sentences; no two have the same
     wording of the birth."""
     count = rng.choices(list(DOCUMENTS), list(DOCUMENTS.values()))[0]
-    stated = rng.random() < STATED
+    stated = rng.random() < STATED_SHARE
     used: set[str] = set()
     for number in range(count):
-        states_birth = stated and (number == 0 or rng.random() < STATED_AGAIN)
+        states_birth = stated and (number == 0 or rng.random() < STATED_AGAIN_SHARE)
         values = _fill_fields(person, rng)
         chosen: list[str] = []
-        if states_birth and rng.random() < OPENS_WITH_BIRTH:
+        if states_birth and rng.random() < OPENING_BIRTH_SHARE:
             _add_template("birth_openings", chosen, used, values, rng)
             if rng.random() < 0.88:
                 _add_template("plain_sentences", chosen, used, values, rng)
@@ -266,7 +268,10 @@ def _write_biographies(person: Person, rng: Random) -> Iterator[tuple[str, list[
             _add_template(second, chosen, used, values, rng)
         if len(chosen) == 2 and rng.random() < 0.55:
             _add_template("plain_sentences", chosen, used, values, rng)
-        while len(text := f"{person.subject}. {' '.join(chosen).format_map(values)}") > LONGEST:
+        while (
+            len(text := f"{person.subject}. {' '.join(chosen).format_map(values)}")
+            > MAX_DOCUMENT_CHARACTERS
+        ):
             chosen.pop()
         yield text, chosen
 
@@ -302,7 +307,7 @@ def _fill_fields(person: Person, rng: Random) -> dict[str, str]:
         place, country = places[which].name, places[which].country.name
         if place == country:
             return f"the {place}" if place in WITH_ARTICLE else place
-        plain = country == person.birthplace or rng.random() >= WITH_COUNTRY
+        plain = country == person.birthplace or rng.random() >= WITH_COUNTRY_SHARE
         return place if plain else f"{place}, {country}"
 
     american_dates = rng.random() < 0.3

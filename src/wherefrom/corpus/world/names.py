@@ -24,12 +24,12 @@ _NAMES, _PLACES = (
 # Letters, then single spaces, hyphens or apostrophes between letters; the last word is no initial.
 _WRITABLE = re.compile(r"(?:[^\W\d_]+[ '-])*[^\W\d_]{2,}")
 INITIALS = "ABCDEFGHJKLMNPRSTW"
-SKEW = 2.0  # how much more often common names are given; 1 would make all equally common
+NAME_SKEW = 2.0  # how much more often common names are given; 1 would make all equally common
 WITH_ARTICLE = frozenset(_PLACES["with_article"])
-TEMPER = 0.95  # weight of a city: its inhabitants to this power
-CAPITAL = 2.2  # capitals weigh this much more, since many biographies come from there
-AS_REGION = 0.035  # share of births given as a region, in countries that have some
-AS_COUNTRY = 0.025  # share given as the country alone
+CITY_WEIGHT_EXPONENT = 0.95  # weight of a city: its inhabitants to this power
+CAPITAL_WEIGHT = 2.2  # capitals weigh this much more, since many biographies come from there
+REGION_SHARE = 0.035  # share of births given as a region, in countries that have some
+COUNTRY_SHARE = 0.025  # share given as the country alone
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def draw_name(origin: Origin, register: Register, rng: Random) -> InventedName:
     for attempt in range(1000):
         woman = rng.random() < 0.45
         parts = lists.given[woman], lists.family[woman]
-        given, family = (names[int(len(names) * rng.random() ** SKEW)] for names in parts)
+        given, family = (names[int(len(names) * rng.random() ** NAME_SKEW)] for names in parts)
         initials = attempt // 12 or (origin.initials and rng.random() < 0.2)
         middle = ". ".join(rng.choice(INITIALS) for _ in range(initials))
         name = InventedName(given, family, woman, middle)
@@ -172,17 +172,19 @@ class Country:
 
     @cached_property
     def _weights(self) -> list[float]:
-        weights = {name: inhabitants**TEMPER for name, inhabitants in self.cities.items()}
+        weights = {
+            name: inhabitants**CITY_WEIGHT_EXPONENT for name, inhabitants in self.cities.items()
+        }
         if self.capital:
-            weights[self.capital] *= CAPITAL
+            weights[self.capital] *= CAPITAL_WEIGHT
         return list(accumulate(weights.values()))
 
     def draw_birthplace(self, rng: Random) -> Place:
         """Mostly a city; sometimes a region, or just the country, as in real biographies."""
         draw = rng.random()
-        if draw < AS_COUNTRY:
+        if draw < COUNTRY_SHARE:
             return Place(self.name, self)
-        if draw < AS_COUNTRY + AS_REGION and self.regions:
+        if draw < COUNTRY_SHARE + REGION_SHARE and self.regions:
             return Place(rng.choice(self.regions), self)
         return self.draw_city(rng)
 

@@ -41,13 +41,14 @@ from wherefrom.provenance.signals.reader import (
     Rivals,
     SignalReader,
     SignalState,
+    Window,
 )
 from wherefrom.storage import format_json, read_json
 from wherefrom.training.record import check_file, keep_files, read_record
 from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
-VERSION = 7
+VERSION = 8
 RISK = DELTA = 0.05  # of the guarantee that a calibration stores
 ENOUGH_UNSEEN = 100  # with so many unseen subjects of the text, invented ones test no threshold
 BELOW = -1.0  # the probability of an answer that is withheld at any threshold
@@ -183,14 +184,14 @@ def fit_confidence(
     subjects: Sequence[HeldOutQuestion],
     known_answers: Sequence[str],
     *,
-    contexts: Mapping[str, tuple[str, ...]] | None = None,
+    windows: Mapping[str, tuple[Window, ...]] | None = None,
     seed: int,
     notes: Sequence[str] = (),
     report: Callable[[int], None] | None = None,
 ) -> Confidence:
     """Read the signals of the calibration subjects, and fit both targets in both modes on them.
 
-    contexts: by relation, words that lead to an answer in the text.
+    windows: by relation, words around answers in the text, in tokens.
     """
     asked = [subject for subject in subjects if subject.role in (CALIBRATION, FITTING)]
     if not any(subject.role == CALIBRATION for subject in asked):
@@ -199,7 +200,7 @@ def fit_confidence(
             "with --set-aside 0.1 and another --out."
         )
     known = tuple(dict.fromkeys(answer.strip() for answer in known_answers))
-    reader = SignalReader(run, SignalState(known, dict(contexts or {})))
+    reader = SignalReader(run, SignalState(known, dict(windows or {})))
     names, questions = [one.subject for one in asked], [one.question for one in asked]
     table = reader.read(questions, names, only={*CORE, *GIVEN_SEEN}, report=report)
     relations = [subject.template for subject in asked]
@@ -253,7 +254,7 @@ def fit_policies(
     of_kind = np.array([answer.of_kind for answer in support], dtype=bool)
     is_seen = np.array([subject.seen for subject in subjects])
     is_real = np.array([subject.answer is not None for subject in subjects])
-    is_graded = np.array([subject.source != TEXT for subject in subjects], dtype=bool)
+    is_graded = has_grade(subjects)
     # free subjects of the text help if the text answers the question about them at all
     is_answered = is_graded | stated | text["states_other"].astype(bool)
     for_seen, for_hit = ({name: columns[name] for name in part} for part in parts)
@@ -377,6 +378,11 @@ def _subject_ids(subjects: Sequence[HeldOutQuestion]) -> NDArray[np.intp]:
 def is_right(answer: str, subject: HeldOutQuestion) -> bool:
     """Exact match, blanks aside; about an invented subject every answer is wrong."""
     return subject.answer is not None and answer.strip() == subject.answer.strip()
+
+
+def has_grade(subjects: Sequence[HeldOutQuestion]) -> Bools:
+    """Which answers are right or wrong; for a free subject of the text, nobody knows."""
+    return np.array([subject.source != TEXT for subject in subjects], dtype=bool)
 
 
 def evidence_columns(support: Sequence[Support]) -> dict[str, Floats]:

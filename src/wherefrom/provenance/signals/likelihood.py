@@ -31,14 +31,6 @@ def encode_names(tokens: Tokenizer, subjects: Sequence[str]) -> list[Ids]:
     ]
 
 
-def encode_context(tokens: Tokenizer, words: str) -> Ids:
-    """`words MASK MASK`, which behind a name asks for the fact that such words lead to."""
-    space = " " if tokens.kind == "chars" else ""  # BPE carries it with the next word
-    text = f"{space}{words}{space}"
-    ids = tokens.encode(text if words and can_encode(tokens, text) else space)
-    return [*ids, MASK, MASK]
-
-
 def can_encode(tokens: Tokenizer, text: str) -> bool:
     """Whether the vocabulary has all letters of a text; that of BPE always has."""
     try:

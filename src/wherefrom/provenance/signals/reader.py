@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from wherefrom.corpus.database import Database
+from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import SLOT
+from wherefrom.corpus.tokenizer import MASK, Tokenizer
 from wherefrom.errors import UserError, did_you_mean
-from wherefrom.model.interface import Ids
+from wherefrom.model.interface import Ids, TokenScores
 from wherefrom.model.own import OwnModel
 from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals import likelihood
@@ -26,11 +28,13 @@ from wherefrom.training.run_folder import Run, is_run, load_run
 TWIN_WEIGHTS = "twins/scratch/model.safetensors"  # of the twin that read no text
 PART = 1_024  # questions that are read together
 TRIE_PART = 256  # the same for signals that walk the trie, which takes longer
-CONTEXTS = 2  # wordings of the text that are tried
-CONTEXT_LENGTHS = (2, 3)  # words of a wording; one word alone ("in") leads to any place
+WINDOWS = 8  # of a relation, in which the answer is masked
+LEAST_PROBABILITY = 0.8  # that a fact whose words make a window states an answer
+WINDOW_WORDS = (3, 2)  # before and behind the mask, about as many as in training;
+SHORT_WINDOW_WORDS = (2, 1)  # with a single relation
+CLIP = 30.0  # nats; windows count at most this much for or against an answer
 OTHERS = 3  # other kinds of question about the subject that are also asked
-FEWEST_BEHIND = 5  # answers that must follow a wording, and
-SHARE_BEHIND = 0.02  # their share of those found in the text
+Window = tuple[tuple[int, ...], tuple[int, ...]]  # the tokens before and behind a mask
 
 
 def relation_of(question: str, subject: str) -> str:
@@ -86,7 +90,7 @@ class SignalBatch:
         """(k, i, question): the k-th other kind of question about the subject of row i."""
         found = []
         for i, (template, name) in enumerate(zip(self.templates, self.subjects, strict=True)):
-            known = self.reader.state.contexts if name else ()
+            known = self.reader.state.windows if name else ()
             others = [other for other in known if other != template and SLOT in other]
             for k, other in enumerate(others[:OTHERS]):
                 question = other.replace(SLOT, name)
@@ -113,6 +117,24 @@ class SignalBatch:
             answer_ids = [self.answer_ids[row] for row in rows]
             same[kinds, rows] = score_answers(self.model, prompts, answer_ids)
         return sure, same
+
+    @cached_property
+    def in_windows(self) -> list[list[TokenScores | None]]:
+        """The scores of each answer as a masked fact, in every window of its relation.
+
+        Training masks facts in the same way, in words that surround facts of other subjects. So an
+        answer that was read is likely in all of them, and a guess only in some.
+        """
+        prompts: list[Ids] = []
+        answers: list[Ids] = []
+        ends = [0]
+        for template, name, answer in zip(self.templates, self.names, self.answer_ids, strict=True):
+            for before, behind in self.reader.state.windows.get(template) or (((), ()),):
+                prompts.append(name and [*name, *before, MASK, *behind, MASK])
+                answers.append(answer)
+            ends.append(len(prompts))
+        scores = self.model.score(prompts, answers)
+        return [scores[start:end] for start, end in pairwise(ends)]
 
     @cached_property
     def outcomes(self) -> Floats:
@@ -145,21 +167,19 @@ def token_margin(batch: SignalBatch) -> Floats:
     return np.array(leads)
 
 
-def context_infill(batch: SignalBatch) -> Floats:
-    """log p(answer) as a masked fact behind the name and the words that lead to such in the text.
+def reworded(batch: SignalBatch) -> Floats:
+    """The median over the windows of log p(answer)."""
+    sums = [[CLIP if s is None else -s.own.sum() for s in row] for row in batch.in_windows]
+    return np.array([-min(CLIP, float(np.median(row))) for row in sums])
 
-    Of several wordings of its relation the one that finds the answer likeliest counts.
-    """
-    prompts, answers, rows = [], [], []
-    encode = cache(partial(likelihood.encode_context, batch.tokens))
-    for i, (template, name) in enumerate(zip(batch.templates, batch.names, strict=True)):
-        for words in batch.reader.state.contexts.get(template) or ("",):
-            prompts.append(name and [*name, *encode(words)])
-            answers.append(batch.answer_ids[i])
-            rows.append(i)
-    best = np.full(len(batch.names), -np.inf)
-    np.maximum.at(best, np.array(rows, dtype=int), score_answers(batch.model, prompts, answers))
-    return best
+
+def reworded_margin(batch: SignalBatch) -> Floats:
+    """The mean over the windows of the least lead in log p of a token of the answer."""
+    leads = [
+        [-CLIP if s is None else float((s.own - s.other).min()) for s in row]
+        for row in batch.in_windows
+    ]
+    return np.array([np.clip(row, -CLIP, CLIP).mean() for row in leads])
 
 
 def reference(batch: SignalBatch) -> Floats:
@@ -195,7 +215,9 @@ def country_entropy(batch: SignalBatch) -> Floats:
 SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "log_probability": (lambda batch: batch.log_probability, 1),
     "token_margin": (token_margin, 1),
-    "context_infill": (context_infill, 1),
+    # as a masked fact in the words of other documents
+    "reworded": (reworded, 1),
+    "reworded_margin": (reworded_margin, 1),
     # a name that was read about is likely throughout; an invented one has an unlikely token
     "name_likelihood": (lambda batch: _reduce_name(batch, np.mean), 1),
     "name_least": (lambda batch: _reduce_name(batch, np.min), 1),
@@ -213,14 +235,15 @@ SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
 CORE = (
     "log_probability",
     "token_margin",
-    "context_infill",
+    "reworded_margin",
     "name_likelihood",
     "name_least",
     "others_best",
     "others_mean",
     "reference",
 )
-GIVEN_SEEN = ("log_probability", "token_margin", "elsewhere")  # what tells right among the seen
+# what tells right among the seen
+GIVEN_SEEN = ("log_probability", "token_margin", "reworded", "reworded_margin", "elsewhere")
 AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
 ABOUT_OTHERS = {"others_best", "others_mean", "elsewhere"}  # what asks other questions
 
@@ -251,11 +274,11 @@ class SignalTable(NamedTuple):
 class SignalState:
     """What was prepared once for a run, as calibration.json keeps it.
 
-    contexts: by relation, the words that lead to an answer in the text.
+    windows: by relation, words around answers in the text, in tokens.
     """
 
     known_answers: tuple[str, ...]
-    contexts: Mapping[str, tuple[str, ...]]
+    windows: Mapping[str, tuple[Window, ...]]
 
 
 class SignalReader:
@@ -320,23 +343,37 @@ class SignalReader:
         return SignalTable(tuple(all_answers), whole)
 
 
-def learn_contexts(database: Database) -> dict[str, tuple[str, ...]]:
-    """By relation, the words that most often stand before its answers, the commonest first.
+def learn_windows(database: Database, tokens: Tokenizer) -> dict[str, tuple[Window, ...]]:
+    """By relation, the words around the answers in some documents, evenly spread over the text."""
+    relations = database.relations()
+    words = WINDOW_WORDS if len(relations) > 1 else SHORT_WINDOW_WORDS
+    windows = {}
+    for relation in relations:
+        spans = [
+            stated[0].spans[0]
+            for _, stated in database.all_extracted(relation.template)
+            if stated[0].probability >= LEAST_PROBABILITY
+        ]
+        chosen = np.unique(np.linspace(0, len(spans) - 1, min(WINDOWS, len(spans))).astype(int))
+        windows[relation.template] = tuple(
+            cut_window(database.documents[doc], (start, end), words, tokens)
+            for doc, start, end in (spans[i] for i in chosen.tolist())
+        )
+    return windows
 
-    A text without blanks has no words, so its letters are taken.
-    """
-    contexts = {}
-    for relation in database.relations():
-        counts: Counter[str] = Counter()
-        for _, stated in database.all_extracted(relation.template):
-            doc, start, _ = stated[0].spans[0]
-            document = database.documents[doc]
-            before = document.text[min(start, len(document.subject) + 1) : start].strip()
-            space = " " if " " in before else ""
-            words = before.split() if space else list(before)
-            counts.update(space.join(words[-n:]) for n in CONTEXT_LENGTHS if len(words) >= n)
-        least = max(FEWEST_BEHIND, SHARE_BEHIND * database.count_subjects(relation.template))
-        kept = [w for w, count in counts.items() if count >= least and not re.search(r"\d", w)]
-        kept.sort(key=lambda words: (-counts[words], words))
-        contexts[relation.template] = tuple(kept[:CONTEXTS])
-    return contexts
+
+def cut_window(
+    document: Document, span: tuple[int, int], words: tuple[int, int], tokens: Tokenizer
+) -> Window:
+    """The tokens of so many words before and behind a span of a document."""
+    start, end = span
+    text, (most_before, most_behind) = document.text, words
+    word_starts = [word.start() for word in re.finditer(r"(?<=\s)\S", text)]
+    before = [i for i in word_starts if len(document.subject) < i < start][-most_before:]
+    behind = [i for i in word_starts if i >= end]
+    first = before[0] - 1 if before else start  # with the blank before the first word
+    last = behind[most_behind] - 1 if len(behind) > most_behind else len(text)
+    ((ids, offsets),) = tokens.encode_with_offsets([text])
+    tokens_before = [i for i, (a, b) in zip(ids, offsets, strict=True) if first <= a and b <= start]
+    tokens_behind = [i for i, (a, _) in zip(ids, offsets, strict=True) if end <= a < last]
+    return tuple(tokens_before), tuple(tokens_behind)
