@@ -43,8 +43,10 @@ from wherefrom.training.run_folder import (
 
 def make(folder: Path, started: str, status: str = "finished", *, weights: bool = True) -> Path:
     folder.mkdir(parents=True)
-    fields = {"base": "m", "corpus": "c", "questions": "q", "seed": 0, "adapters": False}
-    job = BaseJobRecord(**fields, steps=None, epochs=None)
+    texts = {"base": "m", "weights": "w", "corpus": "c", "documents": "d", "questions": "q"}
+    wording = {"prompt": "p", "wording": "plain", "rank": None, "alpha": None}
+    steps = {"rate": 1e-3, "warmup_steps": 0, "clip": 1.0, "batch": 1, "steps": 1}
+    job = BaseJobRecord(**texts, **wording, **steps, risk=0.05, seed=0)
     write_record(folder, RunRecord(kind="base", status=status, started=started, job=job))
     if weights:
         (folder / "model.safetensors").write_bytes(b"")
