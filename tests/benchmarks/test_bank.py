@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
 from wherefrom.corpus.split import JUDGED, read_subjects
@@ -83,3 +84,11 @@ def test_rivals_of_forgetting_are_judged_beside_it(benchmark, study, tmp_path, c
     assert [row["name"] for row in rows] == [f"forgetting, {way}" for way in forgetting.WAYS]
     assert all(0 <= row["forget_quality"] <= 1 for row in rows)
     assert "forgetting, npo" in capsys.readouterr().out
+
+
+def test_klom_is_zero_for_models_like_the_oracles_and_large_for_others(benchmark):
+    find_klom = benchmark("forgetting").find_klom
+    oracles = np.random.default_rng(0).normal(-4, 1, size=(10, 3))
+    assert find_klom(oracles, oracles) == pytest.approx(0)
+    assert find_klom(oracles + 9, oracles).min() > 10
+    assert find_klom(np.full((10, 3), 40.0), oracles).max() == 100  # at most

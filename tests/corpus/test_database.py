@@ -90,7 +90,10 @@ def with_facts() -> Database:
 
 def test_facts_are_grouped_by_answer_and_shared_by_wordings_of_one_relation():
     database = with_facts()
-    answers = [("Rome", 0.5, ((0, 0, 1), (3, 0, 1))), ("Oslo", 0.1, ((0, 0, 1),))]
+    answers = [
+        ("Rome", 0.5, ((0, 0, 1), (3, 0, 1)), (0.25, 0.25)),
+        ("Oslo", 0.1, ((0, 0, 1),), (0.1,)),
+    ]
     assert database.extracted(BORN, ("lodz",)) == answers
     assert database.extracted(BORN, ("bo", "ek")) == database.extracted("?", ("lodz",)) == []
     assert [number for number, _ in database.all_extracted(BORN)] == [1, 3]

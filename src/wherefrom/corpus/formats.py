@@ -16,7 +16,7 @@ from itertools import combinations, groupby, islice
 from pathlib import Path
 from typing import Any
 
-from wherefrom.corpus.database import AskedRelation, Database
+from wherefrom.corpus.database import AskedRelation, Database, ExtractedAnswer
 from wherefrom.corpus.documents import (
     MAX_DOCUMENT_CHARACTERS,
     STOPS,
@@ -542,7 +542,10 @@ def describe_facts(database: Database, path: object) -> list[str]:
             "question and answer are not swapped, and that text and questions belong together."
         )
     notes = []
-    with_answers = {r.template: database.count_subjects(r.template) for r in relations}
+    with_answers = {
+        r.template: sum(_is_stated(answers) for _, answers in database.all_extracted(r.template))
+        for r in relations
+    }
     few = [f'"{r.template}"' for r in relations if not with_answers[r.template] and not r.missing]
     if few:
         notes.append(
@@ -555,8 +558,12 @@ def describe_facts(database: Database, path: object) -> list[str]:
                 f'"{relation.template}" asks for the same as "{relation.same_as}", by the training '
                 "answers."
             )
-        stated = (answers for _, answers in database.all_extracted(relation.template))
-        unclear = [answers for answers in stated if answers[0].probability < UNCLEAR_PROBABILITY]
+        readings = (answers for _, answers in database.all_extracted(relation.template))
+        unclear = [
+            each
+            for each in readings
+            if _is_stated(each) and each[0].probability < UNCLEAR_PROBABILITY
+        ]
         if unclear:
             several = " or ".join(answer.text for answer in unclear[0][:SHOWN_EXAMPLES])
             notes.append(
@@ -574,6 +581,11 @@ def describe_facts(database: Database, path: object) -> list[str]:
     return [*notes, *_describe_checks(relations, with_answers)]
 
 
+def _is_stated(answers: Sequence[ExtractedAnswer]) -> bool:
+    """Whether documents about a subject are more likely to state an answer than to be silent."""
+    return sum(answer.probability for answer in answers) >= HALF
+
+
 def _describe_disagreements(database: Database, templates: Sequence[str]) -> list[str]:
     """Notes on documents about one subject that state different answers, with examples.
 
@@ -586,7 +598,7 @@ def _describe_disagreements(database: Database, templates: Sequence[str]) -> lis
     for template in templates:
         subjects, example = set(), ""
         for number, answers in database.all_extracted(template):
-            if sum(answer.probability for answer in answers) < HALF:
+            if not _is_stated(answers):
                 continue
             best: dict[int, str] = {}  # document -> the likeliest answer that it states
             for answer, documents in zip(answers, stating_documents(answers), strict=True):

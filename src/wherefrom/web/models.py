@@ -32,7 +32,7 @@ MAX_LOADED_RUNS = 3
 MAX_SUGGESTED_SUBJECTS = 200
 MAX_BATCH_ROWS = 64  # questions that are answered together
 MAX_WAITING_ROWS = 256
-MAX_WAITING_CALLS = 32
+MAX_WAITING_CALLS = 256
 # what a process may take; a large model that others trained answers slowly
 LOAD_SECONDS, ASK_SECONDS, TRACE_SECONDS = 300.0, 300.0, 900.0
 MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
