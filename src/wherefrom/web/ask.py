@@ -94,8 +94,7 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
     from wherefrom.provenance.ask import AskedRow
     from wherefrom.provenance.attribution.twins import command_without
 
-    rows = await loaded.expand_names([AskedRow(" ".join(question.split()))])
-    verdict, *other_relations = await loaded.ask_all(rows)
+    verdict, *other_relations = await loaded.ask(AskedRow(" ".join(question.split())))
     if "error" in verdict:
         raise UserError(verdict["error"])
     folder, subject = site.index.find(run), verdict["subject"]
@@ -144,8 +143,7 @@ async def batch(site: TheSite, run: RunName, text: Text = "", file: TextFile = N
             "split them, or use `wherefrom ask`."
         )
     loaded = await site.models.get(run)
-    rows = await loaded.expand_names(read_rows(lines, name))
-    verdicts = await loaded.ask_all(rows)
+    verdicts = await loaded.ask_all(read_rows(lines, name))
     counts = Counter(str(verdict["verdict"]) for verdict in verdicts)
     runs = site.index.answering()
     return {"run": run, "runs": runs, "text": text, "rows": verdicts, "counts": counts}

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain, islice
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,22 +69,22 @@ def describe_run(folder: Path) -> Record:
     }
 
 
-def expand_names(folder: Path, rows: Sequence[AskedRow]) -> list[AskedRow]:
-    """The rows, with a question for each relation in place of a name alone."""
-    return _open_run(folder).expand_names(rows)
+def answer_rows(folder: Path, rows: Sequence[AskedRow]) -> list[list[Record]]:
+    """For each row the verdict on its question, or one for each relation if it is a name alone.
 
-
-def answer_rows(folder: Path, rows: Sequence[AskedRow]) -> list[Record]:
-    """Verdicts as dictionaries, with their sentence and the lines about names that look alike."""
-    keys = ("line", "text", "subject")
-    return [
+    Verdicts are dictionaries, with their sentence and the lines about names that look alike.
+    """
+    asker, keys = _open_run(folder), ("line", "text", "subject")
+    questions = [asker.expand_names([row]) for row in rows]
+    records = iter(
         {
             **verdict.to_dict(),
             "sentence": verdict.error or verdict.sentence(),
             "similar": [{key: getattr(line, key) for key in keys} for line in verdict.similar],
         }
-        for verdict in _open_run(folder).ask_rows(rows)
-    ]
+        for verdict in asker.ask_rows(list(chain.from_iterable(questions)))
+    )
+    return [list(islice(records, len(part))) for part in questions]
 
 
 def trace_answer(folder: Path, question: str) -> Record:

@@ -16,7 +16,6 @@ from wherefrom.errors import UserError
 from wherefrom.web.model_process import (
     answer_rows,
     describe_run,
-    expand_names,
     trace_answer,
     view_heads,
 )
@@ -26,13 +25,13 @@ from wherefrom.web.workers import BusyError, WorkerFailedError, Workers
 if TYPE_CHECKING:
     from wherefrom.provenance.ask import AskedRow
 
-    Waiting = tuple[AskedRow, asyncio.Future[Record]]
+    Waiting = tuple[AskedRow, asyncio.Future[list[Record]]]
 
 MAX_LOADED_RUNS = 3
 MAX_SUGGESTED_SUBJECTS = 200
 MAX_BATCH_ROWS = 64  # questions that are answered together
 MAX_WAITING_ROWS = 256
-MAX_WAITING_CALLS = 256
+MAX_WAITING_CALLS = 32
 # what a process may take; a large model that others trained answers slowly
 LOAD_SECONDS, ASK_SECONDS, TRACE_SECONDS = 300.0, 300.0, 900.0
 MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
@@ -61,26 +60,26 @@ class LoadedRun:
         self._waiting: list[Waiting] = []
         self._answering: asyncio.Task[None] | None = None
 
-    async def ask(self, row: AskedRow) -> Record:
-        """The verdict on one question, which is answered together with all that wait."""
+    async def ask(self, row: AskedRow) -> list[Record]:
+        """The verdict on one question, which is answered together with all that wait.
+
+        A name alone has a verdict for each relation.
+        """
         if len(self._waiting) >= MAX_WAITING_ROWS:
             raise BusyError
-        answer: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[list[Record]] = asyncio.get_running_loop().create_future()
         self._waiting.append((row, answer))
         if self._answering is None or self._answering.done():
             self._answering = asyncio.create_task(self._answer_waiting())
         return await answer
-
-    async def expand_names(self, rows: Sequence[AskedRow]) -> list[AskedRow]:
-        """The rows, with a question for each relation in place of a name alone."""
-        return await self._workers.run(expand_names, self.folder, rows, seconds=ASK_SECONDS)
 
     async def ask_all(self, rows: Sequence[AskedRow]) -> list[Record]:
         """The verdicts on many questions; those of other visitors are answered in between."""
         records: list[Record] = []
         for start in range(0, len(rows), MAX_BATCH_ROWS):
             part = rows[start : start + MAX_BATCH_ROWS]
-            records += await asyncio.gather(*(self.ask(row) for row in part))
+            for verdicts in await asyncio.gather(*(self.ask(row) for row in part)):
+                records += verdicts
         return records
 
     async def _answer_waiting(self) -> None:
@@ -118,7 +117,7 @@ class LoadedRun:
         return await self._tracing.run(trace_answer, self.folder, question, seconds=TRACE_SECONDS)
 
 
-def _fail(answers: Sequence[asyncio.Future[Record]], problem: Exception) -> None:
+def _fail(answers: Sequence[asyncio.Future[list[Record]]], problem: Exception) -> None:
     for answer in answers:
         if not answer.done():
             answer.set_exception(problem)
