@@ -189,12 +189,26 @@ def encode_documents(database: Database, tokens: Tokenizer) -> TokenTable:
 
 
 def _spans_that_answer(database: Database, documents: range) -> list[SpanProbabilities]:
-    """For each of some documents, by relation, the spans that may state its answer."""
+    """For each of some documents, by relation, the spans that may state its answer.
+
+    The documents about a subject share the probability of its facts. Here it is scaled, so that the
+    document with the largest share has all of it, as if there were no other.
+    """
     spans: list[SpanProbabilities] = [defaultdict(dict) for _ in documents]
-    query = (
-        "SELECT document_id, relation_id, start, end, probability FROM facts "
-        "WHERE document_id BETWEEN ? AND ? ORDER BY relation_id, rowid"
-    )
+    query = """
+        WITH masses AS (
+            SELECT relation_id, subject_id, SUM(probability) AS mass FROM facts
+            WHERE document_id IN (
+                SELECT id FROM documents WHERE subject_id IN (
+                    SELECT subject_id FROM documents WHERE id BETWEEN ?1 AND ?2))
+            GROUP BY relation_id, subject_id, document_id),
+        scales AS (
+            SELECT relation_id, subject_id, SUM(mass) / MAX(mass) AS scale FROM masses
+            GROUP BY relation_id, subject_id)
+        SELECT document_id, relation_id, start, end, probability * scale
+        FROM facts JOIN scales USING (relation_id, subject_id)
+        WHERE document_id BETWEEN ?1 AND ?2 ORDER BY relation_id, facts.rowid
+    """
     for doc, relation, start, end, probability in database.fetch(
         query, documents.start, documents.stop - 1
     ):
