@@ -33,15 +33,23 @@ from wherefrom.corpus.documents import read_lines
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.attribution.forget import (
     AddedLoss,
-    ForgettingTask,
-    forget,
+    ForgettingPlan,
+    is_forgotten,
     judge_forgetting,
     log_likelihoods,
     plan_forgetting,
     pull_to_invented,
     row_batches,
+    rows_of_documents,
+    train_on,
 )
-from wherefrom.provenance.attribution.retraining import likelihoods
+from wherefrom.provenance.attribution.retraining import (
+    Row,
+    answer_row,
+    likelihoods,
+    open_learned,
+    pad_rows,
+)
 from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.training.run_folder import Run, load_run
 
@@ -50,26 +58,34 @@ LEAST_SPREAD, MOST_DIVERGENCE = 0.1, 100.0  # of margins over models, in nats; o
 Floats = NDArray[np.float64]
 
 
-def ascend(task: ForgettingTask, gain: Callable[[Decoder, Tensor, Tensor], Tensor]) -> AddedLoss:
+def own_rows(plan: ForgettingPlan) -> Row:
+    """The questions with their right answers, as one batch."""
+    run = plan.learned.run
+    return pad_rows([answer_row(run, each.question, each.answer) for each in plan.right])
+
+
+def ascend(plan: ForgettingPlan, gain: Callable[[Decoder, Tensor, Tensor], Tensor]) -> AddedLoss:
     """Add `gain` of a batch of forgotten rows while the answers are likelier than for invented."""
-    count, before = len(task.questions), task.learned.run.model.eval()
-    with torch.no_grad():
-        target = log_likelihoods(before, *task.invented)[:count].mean()
-    batches = row_batches(task.forgotten_rows, np.random.default_rng(0))
+    learned, own = plan.learned, own_rows(plan)
+    _, about_invented, answers = zip(*plan.right, strict=True)
+    target = float(np.mean(likelihoods(learned.run, about_invented, answers)))
+    left_out = set(plan.lines)
+    documents = [i for i, each in enumerate(learned.documents) if each.line in left_out]
+    batches = row_batches(rows_of_documents(learned, documents), np.random.default_rng(0))
 
     def added_loss(model: Decoder) -> Tensor:
-        own = log_likelihoods(model, *task.own)[:count].mean()
-        return gain(model, *next(batches)) if own > target else torch.zeros(())
+        log_p = log_likelihoods(model, *own).mean()
+        return gain(model, *next(batches)) if log_p > target else torch.zeros(())
 
     return added_loss
 
 
-def by_difference(task: ForgettingTask) -> AddedLoss:
-    return ascend(task, lambda model, ids, w: log_likelihoods(model, ids, w).sum() / w.sum())
+def by_difference(plan: ForgettingPlan) -> AddedLoss:
+    return ascend(plan, lambda model, ids, w: log_likelihoods(model, ids, w).sum() / w.sum())
 
 
-def by_npo(task: ForgettingTask) -> AddedLoss:
-    before = task.learned.run.model.eval()
+def by_npo(plan: ForgettingPlan) -> AddedLoss:
+    before = plan.learned.run.model.eval()
 
     def gain(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
         with torch.no_grad():
@@ -77,16 +93,16 @@ def by_npo(task: ForgettingTask) -> AddedLoss:
         ratio = log_likelihoods(model, ids, weights) - log_p_before
         return -2 / BETA * F.logsigmoid(-BETA * ratio).mean()
 
-    return ascend(task, gain)
+    return ascend(plan, gain)
 
 
 WAYS = {"forget": pull_to_invented, "npo": by_npo, "difference": by_difference}
 
 
-def find_margins(run: Run, task: ForgettingTask) -> Floats:
+def find_margins(run: Run, plan: ForgettingPlan) -> Floats:
     """log p - log(1 - p) of the right answer to each question."""
-    texts = [question.text for question in task.questions]
-    log_p = np.minimum(likelihoods(run, texts, task.answers), -1e-6)
+    questions, _, answers = zip(*plan.right, strict=True)
+    log_p = np.minimum(likelihoods(run, questions, answers), -1e-6)
     return np.asarray(log_p - np.log(-np.expm1(log_p)), dtype=np.float64)
 
 
@@ -101,21 +117,21 @@ def find_klom(margins: Floats, of_oracles: Floats) -> Floats:
     return np.asarray(divergence.clip(max=MOST_DIVERGENCE), dtype=np.float64)
 
 
-def judge_by_many(task: ForgettingTask, oracles: int, folder: Path) -> list[Record]:
+def judge_by_many(plan: ForgettingPlan, oracles: int, folder: Path) -> list[Record]:
     """KLOM of every way to forget, of the runs themselves, and of half of the oracles."""
     margins: dict[str, list[Floats]] = {}
     for seed in range(1, oracles + 1):
         say(f"training from start {seed} of {oracles}, with the people and without them")
         read, oracle = (
-            task.learned.retrain(lines, folder / f"{name}-{seed}", seed=seed)
-            for name, lines in (("read", ()), ("oracle", task.lines))
+            plan.learned.retrain(lines, folder / f"{name}-{seed}", seed=seed)
+            for name, lines in (("read", ()), ("oracle", plan.lines))
         )
-        margins.setdefault("oracles", []).append(find_margins(oracle, task))
-        margins.setdefault("not forgotten", []).append(find_margins(read, task))
-        own = replace(task, learned=replace(task.learned, run=read))
+        margins.setdefault("oracles", []).append(find_margins(oracle, plan))
+        margins.setdefault("not forgotten", []).append(find_margins(read, plan))
+        own = replace(plan, learned=replace(plan.learned, run=read))
         for name, make_loss in WAYS.items():
-            model, _ = forget(own, make_loss)
-            margins.setdefault(name, []).append(find_margins(replace(read, model=model), task))
+            model, _ = train_on(own, make_loss)
+            margins.setdefault(name, []).append(find_margins(replace(read, model=model), plan))
     table_of = {name: np.array(values) for name, values in margins.items()}
     all_oracles = table_of.pop("oracles")
     divergences = {name: find_klom(values, all_oracles) for name, values in table_of.items()}
@@ -142,23 +158,26 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--runs", type=Path, default="runs/forgetting", help="their folder")
     args = parser.parse_args(arguments)
     run = load_run(args.run)
-    task = plan_forgetting(run, [line.strip() for _, line in read_lines(args.names, "names")])
+    names = [line.strip() for _, line in read_lines(args.names, "names")]
+    plan = plan_forgetting(open_learned(run), names)
     say("training the model that never read of them, to judge by")
-    twin = task.learned.retrain(task.lines, twin_folder(run, *task.subjects))
+    twin = plan.learned.retrain(plan.lines, twin_folder(run, *plan.subjects))
     if args.oracles:
-        judged_by_many = judge_by_many(task, args.oracles, args.runs)
+        judged_by_many = judge_by_many(plan, args.oracles, args.runs)
         for row in judged_by_many:
             keep_row(row, args.out)
         keys = ("name", "value", "percentile_95", "questions")
         print(table(keys, [[row[key] for key in keys] for row in judged_by_many]))
     rows: list[Record] = []
     for name, make_loss in WAYS.items():
-        model, about = forget(task, make_loss)
-        judged = judge_forgetting(task, replace(run, model=model), twin)
+        model, steps = train_on(plan, make_loss)
+        forgotten = replace(run, model=model)
+        about = {"steps": steps, "reached": is_forgotten(plan, forgotten)}
+        judged = judge_forgetting(plan, forgotten, twin)
         value = judged["forget_quality"]
         rows.append({"name": f"forgetting, {name}", "value": value, **about, **judged})
         keep_row(rows[-1], args.out)
-    keys = ("name", "seconds", "reached", "as_unsure", "forget_quality", "still_right")
+    keys = ("name", "steps", "reached", "as_unsure", "forget_quality", "still_right")
     print(table(keys, [[row[key] for key in keys] for row in rows]))
 
 

@@ -190,16 +190,19 @@ def forget(run: Path, names: Path, out: Path, exact: bool, judge: bool, as_json:
     from wherefrom.huggingface.forget import forget_people_base
     from wherefrom.huggingface.retraining import open_traceable
     from wherefrom.provenance.attribution.forget import forget_people
+    from wherefrom.provenance.attribution.retraining import open_learned
     from wherefrom.provenance.audited import BaseRun
 
     wanted = [line.strip() for _, line in read_lines(names, "file of names")]
     with Progress() as progress:
-        options: Any = {"exact": exact, "judge": judge, "say": progress.say}
+        options: Any = {"exact": exact, "judge": judge}
         opened = open_traceable(run)
         if isinstance(opened, BaseRun):
-            record = forget_people_base(opened, wanted, out, count=progress.count, **options)
+            record = forget_people_base(
+                opened, wanted, out, say=progress.say, count=progress.count, **options
+            )
         else:
-            record = forget_people(opened, wanted, out, observe=progress, **options)
+            record = forget_people(open_learned(opened), wanted, out, observe=progress, **options)
     if as_json:
         return print_json(record)
     people, lines = len(record["names"]), len(record["lines"])
@@ -213,17 +216,15 @@ def forget(run: Path, names: Path, out: Path, exact: bool, judge: bool, as_json:
     if not judge:
         return None
     click.echo(record["why"])
-    relearning = record["relearning_steps"]
     rows = [
         (
             name,
             f"{record['still_right'][name]} of {record['questions']}",
             f"{others['correct']} of {others['total']}",
-            str(relearning.get(name, "")),
         )
         for name, others in record["recall_of_others"].items()
     ]
-    print_table(("", "still right", "others right", "steps to relearn"), rows)
+    print_table(("", "still right", "others right"), rows)
     click.echo(
         f"forget quality (KS p-value of truth ratios): {record['forget_quality']:.3f}; training "
         f"again took {record['retraining_seconds']:.0f} s"

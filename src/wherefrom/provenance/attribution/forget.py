@@ -1,7 +1,9 @@
 """Unlearning: people are taken out of a finished run in seconds; a model without them judges it.
 
 The recipe's training goes on for a few steps without the people, which keeps everybody else, while
-the answers about them are brought to what the run says of a name that it never read.
+the answers about them are brought to what the run says of a name that it never read. What is to be
+forgotten (`plan_forgetting`), the order of work (`forget_people`) and the judgement
+(`judge_forgetting`) are the same for a model of Hugging Face, which brings its own training.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle
 from math import ceil
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,21 +33,22 @@ from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     Record,
     Row,
+    answer_lengths,
     answer_row,
     likelihoods,
-    open_learned,
     outcome,
     pad_rows,
     recombine_names,
 )
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.provenance.attribution.twins import twin_folder
+from wherefrom.provenance.audited import open_run
 from wherefrom.recall.decode import Recall, score
 from wherefrom.storage import make_folder, sha256_of, write_whole
 from wherefrom.training.loop import Observer
 from wherefrom.training.optim import build_optimizers
 from wherefrom.training.record import write_record
-from wherefrom.training.run_folder import MODEL_FILES, Run, load_run, save_weights
+from wherefrom.training.run_folder import MODEL_FILES, Run, save_weights
 from wherefrom.training.sources import TrainingData, stream_for
 
 STEPS, SHARE = 150, 0.2  # of the recipe's training that goes on: at most, and of the run's steps
@@ -54,35 +58,40 @@ ROWS = 48  # of a step: rows near what is to be forgotten
 EXAMPLES = 4  # drawn from each training record of a document
 NEAREST = 5  # documents whose gradients are nearest, for each document that is forgotten
 WRONG = 2  # answers to each question beside the right one
-RELEARNING_RATE, RELEARNING_STEPS = 1e-3, 40
 WRONG_ANSWERS = 5  # of a truth ratio
 AS_UNSURE, UNLIKELY = 2.0, float(np.log(0.01))  # nats from the twin; or both below this
 AddedLoss = Callable[[Decoder], Tensor]  # what a step adds to the loss of the recipe's training
 
 
-@dataclass(frozen=True, eq=False)
-class ForgettingTask:
-    """What is to be forgotten: subjects, their lines, and questions about them with right answers.
+class Target(NamedTuple):
+    """A question about a person, the same about an invented name, and an answer to both."""
 
-    own: the questions with their right answers and then with wrong ones, as one batch; invented:
-    the same about a name in no document. forgotten_rows: training rows of the lines; near_rows:
-    those of the lines whose gradients are nearest to theirs.
+    question: str
+    about_invented: str
+    answer: str
+
+
+@dataclass(frozen=True, eq=False)
+class ForgettingPlan:
+    """What a run is to forget: subjects, their lines, and questions with the right answers.
+
+    targets: the questions with their right answers, and then with wrong ones.
     """
 
     learned: LearnedRun
     subjects: tuple[str, ...]
     lines: list[int]
     questions: list[Question]
-    answers: list[str]
-    own: Row
-    invented: Row
-    forgotten_rows: list[Row]
-    near_rows: list[Row]
+    targets: list[Target]
+
+    @property
+    def right(self) -> list[Target]:
+        """The questions with their right answers."""
+        return self.targets[: len(self.questions)]
 
 
-def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = True) -> ForgettingTask:
-    """Look up the names and draw rows; `nearest`: also of the lines that the trace finds near."""
-    learned = open_learned(run)
+def plan_forgetting(learned: LearnedRun, names: Sequence[str]) -> ForgettingPlan:
+    """Look up the names, or refuse, before anything is trained."""
     documents = [document for name in names for document in learned.documents_about(name)]
     if not documents:
         raise UserError("there is no name to forget; give at least one.")
@@ -97,46 +106,16 @@ def plan_forgetting(run: Run, names: Sequence[str], *, nearest: bool = True) -> 
     invented_for = dict(zip(sorted(folded), cycle(invented), strict=False))
     answers = [question.answer or "" for question in questions]
     pools = answers_by_relation(learned, answers)
-    rng = np.random.default_rng(run.job.seed)
+    rng = np.random.default_rng(learned.run.record.job.seed)
     pairs = list(zip(questions, answers, strict=True))
     pairs += [(q, str(rng.choice(pools[q.template]))) for q in questions for _ in range(WRONG)]
-    own = [answer_row(run, question.text, answer) for question, answer in pairs]
-    about_invented = [
-        answer_row(run, q.template.replace(SLOT, invented_for[fold_words(q.subject)]), answer)
-        for q, answer in pairs
-    ]
-    indices = {i for i, subject in enumerate(learned.subjects) if subject in folded}
-    near = set()
-    if nearest:
-        near = Tracer(run).index.nearest(sorted(indices), NEAREST * len(indices))
-    return ForgettingTask(
-        learned=learned,
-        subjects=subjects,
-        lines=sorted({document.line for document in documents}),
-        questions=questions,
-        answers=answers,
-        own=pad_rows(own),
-        invented=pad_rows(about_invented),
-        forgotten_rows=rows_of_documents(learned, indices),
-        near_rows=rows_of_documents(learned, near) if near else [],
-    )
-
-
-def rows_of_documents(learned: LearnedRun, indices: Collection[int]) -> list[Row]:
-    """Training rows of some documents: EXAMPLES of each record, from every phase of the run."""
-    job, data, wanted = learned.run.job, learned.data, set(indices)
-    rng = np.random.default_rng([job.seed, 0xF0])
-    rows = []
-    for phase in job.phases:
-        for source in stream_for(phase, data, [job.seed]).sources:
-            for record, number in enumerate(source.numbers):
-                if wanted.isdisjoint(data.documents_of(number)):
-                    continue
-                for _ in range(EXAMPLES):
-                    example = source.make(record, rng)
-                    ids, weights = map(torch.from_numpy, (example.ids, example.weights))
-                    rows.append((ids.long(), weights))
-    return rows
+    targets = []
+    for question, answer in pairs:
+        invented_name = invented_for[fold_words(question.subject)]
+        about_invented = question.template.replace(SLOT, invented_name)
+        targets.append(Target(question.text, about_invented, answer))
+    lines = sorted({document.line for document in documents})
+    return ForgettingPlan(learned, subjects, lines, questions, targets)
 
 
 def questions_about(learned: LearnedRun, subjects: Sequence[str]) -> list[Question]:
@@ -167,20 +146,49 @@ def answers_by_relation(learned: LearnedRun, answers: Sequence[str]) -> dict[str
     return pools
 
 
-def pull_to_invented(task: ForgettingTask) -> AddedLoss:
+def rows_of_documents(learned: LearnedRun, indices: Collection[int]) -> list[Row]:
+    """Training rows of some documents: EXAMPLES of each record, from every phase of the run."""
+    job, data, wanted = learned.run.job, learned.data, set(indices)
+    rng = np.random.default_rng([job.seed, 0xF0])
+    rows = []
+    for phase in job.phases:
+        for source in stream_for(phase, data, [job.seed]).sources:
+            for record, number in enumerate(source.numbers):
+                if wanted.isdisjoint(data.documents_of(number)):
+                    continue
+                for _ in range(EXAMPLES):
+                    example = source.make(record, rng)
+                    ids, weights = map(torch.from_numpy, (example.ids, example.weights))
+                    rows.append((ids.long(), weights))
+    return rows
+
+
+def pull_to_invented(plan: ForgettingPlan) -> AddedLoss:
     """Learn to say of each person what the run says of a name in no document.
 
     The lines whose gradients are nearest are learned once more beside it.
     """
+    run, learned = plan.learned.run, plan.learned
+    own, invented = (
+        pad_rows([answer_row(run, question, target.answer) for question, target in pairs])
+        for pairs in (
+            [(target.question, target) for target in plan.targets],
+            [(target.about_invented, target) for target in plan.targets],
+        )
+    )
     with torch.no_grad():
-        target_pieces, target = score_pieces(task.learned.run.model.eval(), *task.invented)
-    near_batches = row_batches(task.near_rows, np.random.default_rng(0))
+        pieces_wanted, wanted = score_pieces(run.model.eval(), *invented)
+    left_out = set(plan.lines)
+    forgotten = [i for i, each in enumerate(learned.documents) if each.line in left_out]
+    near = Tracer(run).index.nearest(forgotten, NEAREST * len(forgotten))
+    near_rows = rows_of_documents(learned, near)
+    near_batches = row_batches(near_rows, np.random.default_rng(0))
 
     def added_loss(model: Decoder) -> Tensor:
-        pieces, own = score_pieces(model, *task.own)
-        loss = F.kl_div(pieces, target_pieces, reduction="batchmean", log_target=True)
-        loss = loss + F.smooth_l1_loss(own, target)
-        if task.near_rows:
+        pieces, found = score_pieces(model, *own)
+        loss = F.kl_div(pieces, pieces_wanted, reduction="batchmean", log_target=True)
+        loss = loss + F.smooth_l1_loss(found, wanted)
+        if near_rows:
             ids, weights = next(near_batches)
             loss = loss - log_likelihoods(model, ids, weights).sum() / weights.sum()
         return loss
@@ -188,21 +196,21 @@ def pull_to_invented(task: ForgettingTask) -> AddedLoss:
     return added_loss
 
 
-def forget(
-    task: ForgettingTask, make_loss: Callable[[ForgettingTask], AddedLoss] = pull_to_invented
-) -> tuple[Decoder, Record]:
-    """A model that has forgotten; and steps, seconds and whether the answers are as unlikely.
+def train_on(
+    plan: ForgettingPlan, make_loss: Callable[[ForgettingPlan], AddedLoss] = pull_to_invented
+) -> tuple[Decoder, int]:
+    """A model that has forgotten, and the steps that it took.
 
     The recipe's training goes on without what is to be forgotten, at a rate that falls to 0, with
     a loss that is added to each step.
     """
-    started, learned, run = time.perf_counter(), task.learned, task.learned.run
-    model, added_loss = deepcopy(run.model.eval()), make_loss(task)
+    learned, run = plan.learned, plan.learned.run
+    model, added_loss = deepcopy(run.model.eval()), make_loss(plan)
     phase = run.job.phases[-1].model_copy(update={"average": 0.0})
     steps = min(STEPS, ceil(SHARE * run.record.steps))
     optimizers = build_optimizers(model, phase)
     data = TrainingData.encode(
-        learned.corpus, learned.questions, run.tokens, model.config.block, task.lines
+        learned.corpus, learned.questions, run.tokens, model.config.block, plan.lines
     )
     stream = stream_for(phase, data, [run.job.seed, 0xF1])
     batches = stream.from_position(StreamPosition())
@@ -219,13 +227,7 @@ def forget(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
-    with torch.no_grad():
-        own, target = (
-            log_likelihoods(each, *rows)[: len(task.questions)].mean()
-            for each, rows in ((model, task.own), (run.model, task.invented))
-        )
-    seconds = round(time.perf_counter() - started, 2)
-    return model, {"steps": steps, "seconds": seconds, "reached": bool(own <= target + AS_UNSURE)}
+    return model, steps
 
 
 def score_pieces(model: Decoder, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -249,42 +251,10 @@ def row_batches(rows: Sequence[Row], rng: np.random.Generator) -> Iterator[Row]:
         yield pad_rows([rows[i] for i in drawn])
 
 
-def forget_people(
-    run: Run,
-    names: Sequence[str],
-    out: Path,
-    *,
-    exact: bool = False,
-    judge: bool = False,
-    observe: Observer | None = None,
-    say: Callable[[str], None] = lambda _: None,
-) -> Record:
-    """Leave a run in `out` that has forgotten some people, and judge it if wanted.
-
-    exact: the run is trained again without them, instead of being trained on for a few steps.
-    """
-    task = plan_forgetting(run, names, nearest=not exact)
-    about: Record = {"exact": exact, "reached": True}
-    if exact:
-        forgotten = task.learned.retrain(task.lines, out, observe=observe)
-        about |= forgotten.record.model_dump(include={"steps", "seconds"})
-    else:
-        if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UserError(f"{out} already contains files; choose another --out.")
-        model, found = forget(task)
-        about |= found
-        write_forgotten(task, model, out, about)
-        forgotten = load_run(out)
-    if judge:
-        say("training the model that never read of them, to judge by")
-        twin = task.learned.retrain(task.lines, twin_folder(run, *task.subjects), observe=observe)
-        about = about | judge_forgetting(task, forgotten, twin)
-    return {"run": str(out), "names": list(task.subjects), "lines": task.lines, **about}
-
-
-def write_forgotten(task: ForgettingTask, model: Decoder, out: Path, about: Record) -> None:
-    """Write the run that has forgotten; run.json is the last, and makes it one."""
-    run = task.learned.run
+def write_forgotten(plan: ForgettingPlan, out: Path) -> int:
+    """Forget, and write the run that has forgotten; run.json is the last. The steps it took."""
+    run = plan.learned.run
+    model, steps = train_on(plan)
     make_folder(out)
     for name in ("config.json", "tokenizer.json"):
         write_whole(out / name, (run.folder / name).read_bytes())
@@ -292,72 +262,93 @@ def write_forgotten(task: ForgettingTask, model: Decoder, out: Path, about: Reco
     files = {name: sha256_of(out / name) for name in MODEL_FILES}
     changes = {
         "kind": "forgotten",
-        "job": run.job.model_copy(update={"kind": "forgotten", "without": tuple(task.lines)}),
+        "job": run.job.model_copy(update={"kind": "forgotten", "without": tuple(plan.lines)}),
         "sha256": files["model.safetensors"],
         "files": files,
-        "forgot": about,
+        "forgot": {"exact": False, "steps": steps},
         "results": (),
         "judgement": None,
     }
     write_record(out, run.record.model_copy(update=changes))
+    return steps
 
 
-def judge_forgetting(task: ForgettingTask, forgotten: Run, twin: Run) -> Record:
+def forget_people(
+    learned: LearnedRun,
+    names: Sequence[str],
+    out: Path,
+    *,
+    write: Callable[[ForgettingPlan, Path], int] = write_forgotten,
+    exact: bool = False,
+    judge: bool = False,
+    observe: Observer | None = None,
+) -> Record:
+    """Leave a run in `out` that has forgotten some people, and judge it if wanted.
+
+    write: writes the run that has forgotten after a few steps, and gives their number. exact: the
+    run is trained again from the start without the people instead.
+    """
+    plan = plan_forgetting(learned, names)
+    if exact:
+        forgotten = learned.retrain(plan.lines, out, observe=observe)
+        about = forgotten.record.model_dump(include={"steps", "seconds"})
+    else:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UserError(f"{out} already contains files; choose another --out.")
+        started = time.perf_counter()
+        steps = write(plan, out)
+        about = {"steps": steps, "seconds": round(time.perf_counter() - started, 2)}
+        forgotten = open_run(out)
+    about |= {"exact": exact, "reached": is_forgotten(plan, forgotten)}
+    if judge:
+        twin = learned.retrain(
+            plan.lines, twin_folder(learned.run, *plan.subjects), observe=observe
+        )
+        about |= judge_forgetting(plan, forgotten, twin)
+    return {"run": str(out), "names": list(plan.subjects), "lines": plan.lines, **about}
+
+
+def is_forgotten(plan: ForgettingPlan, forgotten: Run) -> bool:
+    """Whether the right answers are about as unlikely as the run finds them for invented names."""
+    questions, about_invented, answers = zip(*plan.right, strict=True)
+    found = np.mean(likelihoods(forgotten, questions, answers))
+    wanted = np.mean(likelihoods(plan.learned.run, about_invented, answers))
+    return bool(found <= wanted + AS_UNSURE)
+
+
+def judge_forgetting(plan: ForgettingPlan, forgotten: Run, twin: Run) -> Record:
     """How the forgotten run compares with the run, and with the twin that never read the lines."""
-    texts = [question.text for question in task.questions]
-    log_p, log_p_twin = (np.array(likelihoods(m, texts, task.answers)) for m in (forgotten, twin))
+    texts, answers = ([getattr(each, key) for each in plan.right] for key in ("question", "answer"))
+    log_p, log_p_twin = (np.array(likelihoods(m, texts, answers)) for m in (forgotten, twin))
     close = np.abs(log_p - log_p_twin) <= AS_UNSURE
     as_unsure = int((close | (np.maximum(log_p, log_p_twin) < UNLIKELY)).sum())
-    others = [q for q in task.learned.dev if q.answer and q.subject not in task.subjects]
-    models = {"run": task.learned.run, "forgotten": forgotten, "twin": twin}
+    others = [q for q in plan.learned.dev if q.answer and q.subject not in plan.subjects]
+    models = {"run": plan.learned.run, "forgotten": forgotten, "twin": twin}
 
     def recall(model: Run, questions: Sequence[Question]) -> Recall:
-        answers = outcome(model, [question.text for question in questions])["answers"]
-        return score(answers, [question.answer or "" for question in questions])
+        said = outcome(model, [question.text for question in questions])["answers"]
+        return score(said, [question.answer or "" for question in questions])
 
+    quality = ks_2samp(truth_ratios(forgotten, plan), truth_ratios(twin, plan)).pvalue
     return {
         "questions": len(texts),
-        "forget_quality": float(
-            ks_2samp(truth_ratios(forgotten, task), truth_ratios(twin, task)).pvalue
-        ),
+        "forget_quality": float(quality),
         "as_unsure": as_unsure,
-        "within_2_nats": int(close.sum()),
-        "still_right": {name: recall(m, task.questions).correct for name, m in models.items()},
+        "still_right": {name: recall(m, plan.questions).correct for name, m in models.items()},
         "recall_of_others": {name: recall(m, others).to_dict() for name, m in models.items()},
-        "relearning_steps": {"forgotten": relearn(forgotten, task), "twin": relearn(twin, task)},
         "retraining_seconds": twin.record.seconds,
         "why": f"as unsure of them as the model that never read them: {as_unsure} of {len(texts)}",
     }
 
 
-def truth_ratios(run: Run, task: ForgettingTask) -> np.ndarray:
+def truth_ratios(run: Run, plan: ForgettingPlan) -> np.ndarray:
     """TOFU's (Maini et al. 2024): how likely wrong answers are beside the right one, per token."""
     rng, ratios = np.random.default_rng(0), []
-    pools = answers_by_relation(task.learned, task.answers)
-    for question, right in zip(task.questions, task.answers, strict=True):
-        wrong = rng.permutation(sorted({*pools[question.template]} - {right}))[:WRONG_ANSWERS]
-        answers = [right, *map(str, wrong)]
-        sizes = [len(ids) + 1 for ids in run.tokens.encode_all(answers)]
-        log_p = np.array(likelihoods(run, [question.text] * len(answers), answers))
-        per_token = np.exp(log_p / sizes)
+    pools = answers_by_relation(plan.learned, [target.answer for target in plan.right])
+    for question, target in zip(plan.questions, plan.right, strict=True):
+        others = sorted({*pools[question.template]} - {target.answer})
+        answers = [target.answer, *map(str, rng.permutation(others)[:WRONG_ANSWERS])]
+        log_p = likelihoods(run, [question.text] * len(answers), answers)
+        per_token = np.exp(np.divide(log_p, answer_lengths(run, answers)))
         ratios.append(float(per_token[1:].mean() / per_token[0]))
     return np.array(ratios)
-
-
-def relearn(run: Run, task: ForgettingTask) -> int | None:
-    """Steps on the forgotten rows until half of the answers are likelier than not; None: never."""
-    if not task.forgotten_rows:
-        return None
-    model = deepcopy(run.model).eval()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RELEARNING_RATE, weight_decay=0.0)
-    batches = row_batches(task.forgotten_rows, np.random.default_rng(0))
-    for step in range(RELEARNING_STEPS + 1):
-        with torch.no_grad():
-            log_p = log_likelihoods(model, *task.own)[: len(task.questions)]
-        if float((log_p > np.log(0.5)).float().mean()) >= 0.5:
-            return step
-        ids, weights = next(batches)
-        optimizer.zero_grad()
-        (-log_likelihoods(model, ids, weights).sum() / weights.sum()).backward()
-        optimizer.step()
-    return None
