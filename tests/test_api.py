@@ -283,6 +283,6 @@ def test_judge_names_and_report_do_what_their_commands_do(command, tiny_study, t
     assert found.keys() == {"run", *json.loads((copy / "origins.json").read_text("utf-8"))}
     path = run.report(tmp_path / "report.json")
     assert path.read_text("utf-8") == command("report", copy, "--format", "json").out
-    for out, message in ((copy / "run.json", "choose another out"), ("r.pdf", "ends in none of")):
+    for out, message in ((copy / "run.json", "choose another out"), ("r.pdf", "ends in neither")):
         with pytest.raises(wherefrom.UserError, match=message):
             run.report(out)

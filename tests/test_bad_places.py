@@ -43,7 +43,7 @@ def test_what_need_not_write_works_in_a_read_only_run(locked, question):
     for words in (
         ("trace", locked, question),
         ("judge", locked),
-        ("report", locked, "--format", "md"),
+        ("report", locked, "--format", "json"),
     ):
         ended = run_read_only(locked, *words)
         assert ended.returncode == 0, ended.stderr

@@ -208,7 +208,7 @@ class Wherefrom:
 
     @public
     def report(self, out: str | Path | None = None, form: str | None = None) -> Path:
-        """Write the report as html, json or md (if not given, by the ending of `out`)."""
+        """Write the report as html or json (if not given, by the ending of `out`)."""
         from wherefrom.report.study_report import make_report, write_report
 
         return write_report(make_report(self.run.folder), out, form)
@@ -258,7 +258,6 @@ class Study:
     seed: int = 0
     resume: bool = False
     device: str = "auto"
-    compiled: bool = False
     checkpoint_every: float = 60.0
 
     @public

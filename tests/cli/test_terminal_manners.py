@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -23,36 +21,6 @@ def test_the_overview_fits_one_screen_and_its_first_steps_parse():
     for line, _ in FIRST_STEPS:
         _, name, *arguments = shlex.split(line)
         cli.get_command(click.Context(cli), name).make_context(name, arguments)
-
-
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        ("st", "plain,study"),
-        ("law --al", "plain,--alpha"),
-        ("evaluate --js", "plain,--json"),
-        ("check two", "plain,two-heads"),
-        ("ask ru", "file,ru"),
-        ("nonsense ", "plain,study"),  # an unknown command disturbs nobody
-    ],
-)
-def test_the_shell_is_told_what_may_stand_there(command, monkeypatch, words, wanted):
-    monkeypatch.setenv("_WHEREFROM_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", f"wherefrom {words}")
-    monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
-    ended = command()
-    assert (ended.code, ended.err) == (0, "")
-    assert ended.out.splitlines()[0] == wanted
-    assert ended.out.count("\n") == (len(COMMANDS) if words == "nonsense " else 1)
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_for_a_shell_asks_wherefrom_itself(shell, command):
-    ended = command("completion", shell)
-    assert (ended.code, ended.err) == (0, "")  # nothing that would disturb a start-up file
-    assert f"_WHEREFROM_COMPLETE={shell}_complete" in ended.out
-    if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=ended.out, text=True, check=True)
 
 
 def test_quiet_leaves_out_remarks_for_one_command_and_neither_results_nor_errors(command, tmp_path):

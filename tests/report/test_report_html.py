@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from report_samples import HOSTILE, write_hostile_run, write_run
 
 from wherefrom.report.figures import label
-from wherefrom.report.study_report import make_report, render_html, render_markdown, show_cell
+from wherefrom.report.study_report import make_report, render_html, show_cell
 
 
 class Page(HTMLParser):
@@ -112,16 +111,6 @@ def test_hostile_names_and_runs_are_escaped(hostile):
         assert "<script" not in json.dumps(section["figure"])
 
 
-def test_markdown_has_no_markup_of_strangers(hostile, made):
-    assert not re.search(r"(?<!\\)<(script|img)", render_markdown(make_report(hostile)))
-    report, _ = made
-    text = render_markdown(report)
-    assert "| model | llama | 81 | 100 | 81.0 % |" in text
-    assert "> line 1: Ann Clark. Ann Clark was born in Rome." in text
-    for one in report["sections"]:
-        assert f"## {one['title']}" in text
-
-
 @given(st.text(max_size=80))
 def test_a_label_is_one_short_line_without_tags(text):
     assert not set("<>\n") & set(label(text))
@@ -160,9 +149,7 @@ def test_the_same_records_give_the_same_file_in_each_format(command, studied, tm
     ended = command("report", studied, "--out", tmp_path / "two.html")
     assert (ended.code, ended.out) == (0, "")
     assert (studied / "report.html").read_bytes() == (tmp_path / "two.html").read_bytes()
-    for form, begins in (("json", "{"), ("md", "# run\n")):
-        ended = command("report", studied, "--format", form)
-        assert ended.out.startswith(begins)
-        command("report", studied, "--out", tmp_path / f"report.{form}")
-        assert (tmp_path / f"report.{form}").read_text("utf-8") == ended.out
-    assert json.loads((tmp_path / "report.json").read_text("utf-8")) == make_report(studied)
+    ended = command("report", studied, "--format", "json")
+    assert json.loads(ended.out) == make_report(studied)
+    command("report", studied, "--out", tmp_path / "report.json")
+    assert (tmp_path / "report.json").read_text("utf-8") == ended.out

@@ -26,13 +26,13 @@ GROUPS = {
     "step by step": ("examples", "pretrain", "finetune", "baseline", "export"),
     "attention by hand": ("problems", "check", "design", "law"),
     "homework": ("assignment", "grade"),
-    "what there is": ("variants", "recipes", "world", "completion"),
+    "what there is": ("variants", "recipes", "world"),
 }
 # module of this package -> the commands it defines besides the one of its own name
 MODULES = {
     "ask": ("attention", "judge", "names"),
     "evaluate": ("baseline",),
-    "show": ("report", "serve", "variants", "recipes", "world", "completion"),
+    "show": ("report", "serve", "variants", "recipes", "world"),
     "train": ("study", "audit", "examples", "pretrain", "finetune", "export"),
     "twins": ("forget",),
     "grade": ("assignment",),
@@ -89,8 +89,7 @@ class CommandTable(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        unknown = args and not args[0].startswith("-") and args[0] not in COMMANDS
-        if unknown and not ctx.resilient_parsing:  # no message while a shell completes
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise UserError(f'there is no command "{args[0]}".{did_you_mean(args[0], COMMANDS)}')
         return super().resolve_command(ctx, args)
 

@@ -18,7 +18,6 @@ from wherefrom.cli.output import (
     RUN,
     SEED,
     Progress,
-    complete_paths,
     echo_err,
     open_run,
     option,
@@ -55,7 +54,7 @@ GUARANTEE = option(
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[RUN] [QUESTION]...", shell_complete=complete_paths)
+@click.argument("words", nargs=-1, metavar="[RUN] [QUESTION]...")
 @option("--file", "Ask the questions of a TSV: question, answer, subject.", type=PATH)
 @option("--always-answer", "Show every answer, even an unsure one.", is_flag=True)
 @option("--risk", "Share of the answers shown that may break the guarantee: 0.05.", type=float)

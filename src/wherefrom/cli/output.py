@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from wherefrom.model.decoder import Decoder
@@ -59,19 +58,6 @@ def open_run(folder: Path | None) -> Run:
     from wherefrom.training.run_folder import find_newest_run
 
     return open_any(find_newest_run() if folder is None else folder)
-
-
-def complete_paths(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
-    """Shell completion for an argument that may be a path: the shell lists files."""
-    return [CompletionItem(written, type="file")]
-
-
-def complete_problems(_: click.Context, __: click.Parameter, written: str) -> list[CompletionItem]:
-    """Shell completion for the names of problems."""
-    from wherefrom.checker import PROBLEMS
-
-    names = [name for name in PROBLEMS if name.startswith(written)]
-    return [CompletionItem(name, help=PROBLEMS[name].title) for name in names]
 
 
 def with_quiet(command: click.Command) -> click.Command:

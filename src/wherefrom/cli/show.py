@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
-from click.shell_completion import get_completion_class
 
 from wherefrom.cli.output import JSON, PATH, RUN, echo_err, option, print_json, print_table
 
@@ -17,16 +15,16 @@ from wherefrom.cli.output import JSON, PATH, RUN, echo_err, option, print_json, 
 @option(
     "--format form",
     "Format; default: by the ending of --out, else html.",
-    type=click.Choice(("html", "json", "md")),
+    type=click.Choice(("html", "json")),
 )
 def report(run: Path | None, out: Path | None, form: str | None) -> None:
     """Write the report on RUN (default: the newest) as one HTML file."""
-    from wherefrom.report.study_report import make_report, render, write_report
+    from wherefrom.report.study_report import make_report, render_json, write_report
     from wherefrom.training.run_folder import find_newest_run
 
     made = make_report(run or find_newest_run())
-    if out is None and form in ("json", "md"):
-        click.echo(render(made, form), nl=False)
+    if out is None and form == "json":
+        click.echo(render_json(made), nl=False)
     else:
         echo_err(f"report written to {write_report(made, out, form)}")
 
@@ -66,25 +64,6 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
         echo_err(f"ended; the training of {going_on[0]} goes on." if going_on else "ended.")
 
     serve_until_signal(app, socket, on_exit)
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
-def completion(shell: str) -> None:
-    """Print the script that completes wherefrom's commands and options in SHELL.
-
-    bash: put eval "$(wherefrom completion bash)" into ~/.bashrc; zsh: the same with zsh in
-    ~/.zshrc, after compinit; fish: wherefrom completion fish >
-    ~/.config/fish/completions/wherefrom.fish
-    """
-    found = get_completion_class(shell)
-    assert found is not None
-    root = click.get_current_context().find_root().command
-    # not .source(): for bash that starts a bash to look at its version
-    writer = found(root, {}, "wherefrom", "_WHEREFROM_COMPLETE")
-    click.echo(writer.source_template % writer.source_vars())
-    if sys.stdout.isatty():  # somebody looks at it; a start-up file is not
-        echo_err("wherefrom completion --help says where to put this.")
 
 
 @click.command()

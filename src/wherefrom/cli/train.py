@@ -19,7 +19,6 @@ from wherefrom.cli.output import (
     TEMPLATE,
     Command,
     Progress,
-    complete_paths,
     echo_err,
     option,
     print_json,
@@ -56,7 +55,6 @@ TRAINING = (  # the same in every command that trains
     BLOCK,
     option("--latents", "Size of the perceiver's basis.", type=int),
     option("--device", None, "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"])),
-    option("--compile compiled", "Use torch.compile.", is_flag=True),
     option("--resume", "Continue the run in --out.", is_flag=True),
     option("--checkpoint-every", "Time between checkpoints.", 60.0, metavar="SECONDS"),
     JSON,
@@ -239,13 +237,7 @@ def pretrain(variant: str, corpus: Path, out: Path, as_json: bool, **options: An
 
 
 @click.command()
-@click.argument(
-    "start",
-    nargs=-1,
-    metavar="(RUN | VARIANT CORPUS)",
-    required=True,
-    shell_complete=complete_paths,
-)
+@click.argument("start", nargs=-1, metavar="(RUN | VARIANT CORPUS)", required=True)
 @click.argument("questions", type=PATH, metavar="TSV")
 @option("--scratch", "Start from a new model: VARIANT and CORPUS instead of RUN.", is_flag=True)
 @OUT

@@ -11,7 +11,6 @@ import click
 
 from wherefrom.cli.output import (
     JSON,
-    complete_problems,
     echo_err,
     option,
     print_json,
@@ -36,7 +35,7 @@ BETA = option("--beta", "Factor; what the tolerance needs if absent.", type=floa
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=complete_problems)
+@click.argument("name", required=False)
 @option("--no-solutions", "Leave the example answers out.", is_flag=True)
 @JSON
 def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
@@ -71,7 +70,7 @@ def problems(name: str | None, no_solutions: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("problem", required=False, shell_complete=complete_problems)
+@click.argument("problem", required=False)
 @click.argument("formulas", nargs=-1)
 @JSON
 @option("--tolerance", "How near is near enough.", type=float)

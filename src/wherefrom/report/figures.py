@@ -150,12 +150,10 @@ def share_bars(
     return bars(labels, traces, x=x, height=130 + 80 * len(labels), above=25, **look)
 
 
-def stacked_bars(
-    names: Sequence[str], parts: Mapping[str, Sequence[int]], *, x: str, shares: bool = False
-) -> go.Figure:
-    """Counts by kind ("right", "wrong", "I don't know"), one bar a name, with numbers in them."""
+def stacked_bars(names: Sequence[str], parts: Mapping[str, Sequence[int]], *, x: str) -> go.Figure:
+    """Shares by kind ("right", "wrong", "I don't know"), one bar a name, with counts in them."""
     colours = {"right": RIGHT, "wrong": WRONG}
-    totals = [max(1, sum(bar)) if shares else 1 for bar in zip(*parts.values(), strict=True)]
+    totals = [max(1, sum(bar)) for bar in zip(*parts.values(), strict=True)]
     traces = [
         {
             "x": [count / total for count, total in zip(counts, totals, strict=True)],
@@ -172,10 +170,8 @@ def stacked_bars(
     ]
     # a number too large for its bar is left out
     look = {"barmode": "stack", "uniformtext": {"mode": "hide", "minsize": 11}, **LEGEND_ON_TOP}
-    if shares:
-        height = 130 + 52 * len(names)
-        return bars(names, traces, x=x, height=height, above=13, bargap=0.5, **look)
-    return bars(names, traces, x=x, height=130 + 26 * len(names), **look)
+    height = 130 + 52 * len(names)
+    return bars(names, traces, x=x, height=height, above=13, bargap=0.5, **look)
 
 
 def documents_bars(groups: Sequence[Record]) -> go.Figure:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.folding import find_phrase, fold_words, split_words
-from wherefrom.corpus.questions import NOT_STATED, SLOT
+from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence import Evidence, EvidenceLine, find_support
 from wherefrom.provenance.metrics import rate
@@ -51,7 +51,6 @@ EXAMPLE = (
     "internal_from_text",
 )
 RELATION_ROWS = ("majority", "by name", "questions only", "model")
-SHOWN_ANSWERS = 12  # answers that are shown one by one
 
 
 def pick(record: Facts, paths: str) -> list[Any]:
@@ -219,45 +218,6 @@ def documents(records: Records) -> Facts | None:
     }
 
 
-def answers(records: Records) -> Facts | None:
-    """Recall by the right answer, the commonest first, and by whether training had it."""
-    seen = [
-        row
-        for row in records.judged
-        if row["seen"] and row["answer"] is not None and row["answer"] != NOT_STATED
-    ]
-    if not seen:
-        return None
-    total = Counter(row["answer"] for row in seen)
-    right = Counter(row["answer"] for row in seen if row["right"])
-    common = sorted(total, key=lambda answer: (-total[answer], answer))[:SHOWN_ANSWERS]
-    known = records.known_answers()
-    groups = {
-        **{answer: [answer] for answer in common},
-        f"all {len(total) - len(common):,} other answers": [a for a in total if a not in common],
-        "an answer in training": [a for a in total if a in known],
-        "no answer in training": [a for a in total if known and a not in known],
-    }
-    rows: list[list[Any]] = []
-    for name, answers in groups.items():
-        if count := sum(total[answer] for answer in answers):
-            correct = sum(right[answer] for answer in answers)
-            rows.append([name, count, correct, correct / count])
-    names = [figures.label(answer) for answer in common]
-    counts = {
-        "right": [right[answer] for answer in common],
-        "wrong": [total[answer] - right[answer] for answer in common],
-    }
-    return {
-        "asked": len(seen),
-        "distinct": len(total),
-        "commonest": len(common),
-        "by_training": [row for row in rows if row[0].endswith("in training")],
-        "rows": rows,
-        "figure": figures.stacked_bars(names, counts, x="questions"),
-    }
-
-
 # ---- confidence and verdicts; each of these needs a judgement
 
 
@@ -370,7 +330,7 @@ def grades(records: Records) -> Facts:
         "looked_up": "checked" in scores,
         "headline": scores.get("checked", scores["internal"])["groups"]["together"]["grades"],
         "rows": [pick(row, "people mode correct wrong not_attempted precision") for row in rows],
-        "figure": figures.stacked_bars(names, parts, x="share of questions", shares=True),
+        "figure": figures.stacked_bars(names, parts, x="share of questions"),
     }
 
 
@@ -531,16 +491,6 @@ def curves(records: Records) -> Facts | None:
     _, steps, _, _, loss, speed = rows[0]
     figure = figures.training_curves(runs)
     return {"steps": steps, "loss": loss, "speed": speed, "rows": rows, "figure": figure}
-
-
-def cost(records: Records) -> Facts:
-    """The perceiver's bottleneck against full attention, at this run's shape, by the formula."""
-    job = records.run.job
-    model = job.model.model_dump() if isinstance(job, JobRecord) else {}
-    layers, width, m, block = pick(model, "layers width latents block")
-    vanilla = layers * block**2 * width
-    perceiver = 2 * block * m * width + (layers - 2) * m**2 * width
-    return {**model, "rows": [["vanilla", vanilla], ["perceiver", perceiver]]}
 
 
 def made(records: Records) -> Facts:

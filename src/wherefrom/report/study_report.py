@@ -1,4 +1,4 @@
-"""The report on a study, from the records of its run alone: a dictionary, HTML, Markdown, JSON.
+"""The report on a study, from the records of its run alone: a dictionary, HTML or JSON.
 
 A section whose record is missing says so, with the command that makes it. If one section fails, the
 others are still written.
@@ -36,15 +36,13 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 T = TypeVar("T")
-FORMATS = {".html": "html", ".json": "json", ".md": "md", ".markdown": "md"}  # by suffix
+FORMATS = ("html", "json")
 FORMAT = 2
 # in the report on a model that others trained: sections that keep their question, and sections that
 # are left out
 QUESTIONS_OF_AUDITS = ("telling", "grades")
-NOT_IN_AUDITS = ("documents", "answers", "names", "leaning", "twins", "curves", "cost")
-NOT_IN_BASE_STUDIES = ("names", "leaning", "cost")  # of a model that others trained
-# sections that only the homework's texts have use for, which are about people and their places
-ABOUT_PEOPLE = ("names", "cost")
+NOT_IN_AUDITS = ("documents", "names", "leaning", "twins", "curves")
+NOT_IN_BASE_STUDIES = ("names", "leaning")  # of a model that others trained
 WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
 # what reading a record of an unknown shape may end in
 ODD = (
@@ -185,7 +183,7 @@ def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
             continue
         if records.run.kind == BASE and words["id"] in NOT_IN_BASE_STUDIES:
             continue
-        if not records.about_people and words["id"] in ABOUT_PEOPLE:
+        if words["id"] == "names" and not records.about_people:
             continue
         section, its_facts = _write_section(words, records)
         if its_facts != {}:
@@ -337,18 +335,15 @@ def write_report(
     inside = out.resolve().parent == folder.resolve()
     if inside and out.exists() and not out.name.startswith("report"):
         raise UserError(f"{out} belongs to the run and is not overwritten; choose another --out.")
-    form = FORMATS.get(f".{form}" if form else out.suffix.lower())
-    if form is None:
-        raise UserError(f"{out} ends in none of {', '.join(FORMATS)}; add --format, such as html.")
-    write_whole(out, render(report, form))
+    form = form or out.suffix.removeprefix(".").lower()
+    if form not in FORMATS:
+        raise UserError(f"{out} ends in neither .html nor .json; add --format, such as html.")
+    write_whole(out, render_json(report) if form == "json" else render_html(report))
     return out
 
 
-def render(report: dict[str, Any], form: str) -> str:
-    """The report of `make_report` as html, json or md."""
-    if form == "json":
-        return json.dumps(report, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-    return render_markdown(report) if form == "md" else render_html(report)
+def render_json(report: dict[str, Any]) -> str:
+    return json.dumps(report, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
 def prose(text: str) -> Markup:
@@ -372,11 +367,11 @@ def as_data(value: Any) -> Markup:
     return Markup(text)
 
 
-def make_environment(*packages: str, escaping: bool = True, **filters: Any) -> Environment:
+def make_environment(*packages: str, **filters: Any) -> Environment:
     """A Jinja environment of these packages' templates; an undefined name is an error."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
-        autoescape=escaping,
+        autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -421,20 +416,3 @@ def render_figures(title: str, figures: Iterable[tuple[str, str, go.Figure]]) ->
     ]
     blank = {"run": "", "warning": "", "sentence": "", "headlines": [], "questions": []}
     return render_html({**blank, "title": title, "notes": [], "sections": sections})
-
-
-def render_markdown(report: dict[str, Any]) -> str:
-    """The report as Markdown; its tables stand for the figures."""
-
-    def plain(text: object) -> str:
-        """A text on one line, with nothing in it that Markdown or HTML would act on."""
-        return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(str(text).split()))
-
-    def sentence(text: str) -> str:
-        """A sentence of the report: text in backquotes stays code."""
-        pieces = re.split(r"( *`[^`]+` *)", text)
-        return "".join(piece if i % 2 else plain(piece) for i, piece in enumerate(pieces))
-
-    environment = make_environment("wherefrom.report", escaping=False, plain=plain, prose=sentence)
-    text = environment.get_template("report.txt").render(report=report)
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

@@ -177,8 +177,7 @@ def train(
     seed = job.record.seed
     files = TrainingFiles(job, settings, processes)
     state, checkpoint = files.restore(model)
-    compiled: Any = torch.compile(model, dynamic=True) if settings.compiled else model
-    runner = processes.wrap(compiled)
+    runner = processes.wrap(model)
     logged = state.total_steps - len(state.pending_losses)
     with interrupts() as received, MetricsWriter(job.out, logged, processes.is_rank0) as metrics:
         for index in range(state.phase, len(job.phases)):

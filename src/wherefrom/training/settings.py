@@ -62,7 +62,6 @@ class Runtime:
     """How a training is executed; apart from rounding, none of this changes the weights."""
 
     device: str = "auto"
-    compiled: bool = False
     resume: bool = False
     checkpoint_every: float = 60.0  # seconds
 
