@@ -24,13 +24,11 @@ from rows import (
     Progress,
     Record,
     add_row_options,
-    digest,
-    forget_run,
-    measure_rows,
+    measure_trainings,
     numbers,
     percent,
+    prepare_training,
     recipe_digest,
-    run_apart,
     run_main,
     table,
 )
@@ -42,33 +40,19 @@ RUNGS = ("questions only", "ordered", "unpointed", "pointed")
 A5_FILES = ("wiki.txt", "birth_places_train.tsv", "birth_dev.tsv")
 
 
-def train_row(settings: Record, data: str, folder: str) -> Record:
+def train_row(settings: Record, folder: Path, data: str) -> Record:
     """Train the model of one rung and ask it the dev questions."""
-    import torch
-
-    from wherefrom.study import StudyFiles, prepare_study
     from wherefrom.training.loop import run_training
-    from wherefrom.training.recipes import Budget
-    from wherefrom.training.settings import Settings
 
-    torch.set_num_threads(settings["threads"])
-    options = Settings(
-        recipe=load_recipe(settings["recipe"]),
-        budget=Budget(minutes=settings["minutes"]),
-        seed=settings["seed"],
-        resume=True,
-        device="cpu",
-    )
-    out = Path(folder)
-    files = _files(data, settings, out)
-    set_aside = None if data == "world" else 0.0
-    prepared = prepare_study(StudyFiles(*files), options, out, set_aside=set_aside)
+    files = _files(data, settings, folder)
+    recipe, set_aside = load_recipe(settings["recipe"]), None if data == "world" else 0.0
+    prepared, options = prepare_training(files, recipe, settings, folder, set_aside)
     only_questions = settings["rung"] == "questions only"
-    job = prepared.questions_only_job(out / "run") if only_questions else prepared.job(out / "run")
+    job = (prepared.questions_only_job if only_questions else prepared.job)(folder / "run")
     run = run_training(job, options, observe=Progress())
     recall, shown = prepared.recall(run), run.record.text_shown
     return {
-        "name": f"{Path(data).name}, {settings['rung']}, seed {settings['seed']}",
+        "name": f"{settings['data']}, {settings['rung']}, seed {settings['seed']}",
         "value": recall.share,
         "unit": "recall",
         "correct": recall.correct,
@@ -81,7 +65,6 @@ def train_row(settings: Record, data: str, folder: str) -> Record:
         "steps": run.record.steps,
         "tokens": run.record.trained_tokens,
         "parameters": sum(p.numel() for p in run.model.parameters()),
-        "weights_sha256": run.record.sha256,
     }
 
 
@@ -162,16 +145,8 @@ def main() -> None:
             }
             for seed in options.seeds
         ]
-    print(markdown(measure_rows(plan, partial(_measure, options=options), options.out)))
-
-
-def _measure(settings: Record, options: argparse.Namespace) -> Record:
-    folder = options.runs / digest(settings)
-    folder.mkdir(parents=True, exist_ok=True)
-    row = run_apart(train_row, settings, options.data, str(folder), threads=settings["threads"])
-    if not options.keep_runs:
-        forget_run(folder)
-    return row
+    train = partial(train_row, data=options.data)
+    print(markdown(measure_trainings(plan, train, options)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,12 +22,10 @@ from rows import (
     Progress,
     Record,
     add_row_options,
-    digest,
-    forget_run,
-    measure_rows,
+    measure_trainings,
     numbers,
     percent,
-    run_apart,
+    prepare_training,
     run_main,
     table,
 )
@@ -122,21 +119,14 @@ def make_recipe(objective: str, steps: int) -> Any:
     return recipe.model_copy(update={"phases": tuple(phases)})
 
 
-def train_row(settings: Record, folder: str) -> Record:
+def train_row(settings: Record, folder: Path) -> Record:
     """Train one model and ask it about the people that it has only read about."""
-    import torch
-
-    from wherefrom.study import StudyFiles, prepare_study
     from wherefrom.training.loop import run_training
-    from wherefrom.training.settings import Settings
 
-    torch.set_num_threads(settings["threads"])
-    out = Path(folder)
-    files = StudyFiles(*write_files(out, settings))
+    files = write_files(folder, settings)
     recipe = make_recipe(settings["objective"], settings["steps"])
-    options = Settings(recipe=recipe, seed=settings["seed"], resume=True, device="cpu")
-    prepared = prepare_study(files, options, out, set_aside=0.0)
-    run = run_training(prepared.job(out / "run"), options, observe=Progress())
+    prepared, options = prepare_training(files, recipe, settings, folder, set_aside=0.0)
+    run = run_training(prepared.job(folder / "run"), options, observe=Progress())
     recall = prepared.recall(run)
     return {
         "name": settings["row"],
@@ -195,16 +185,7 @@ def main() -> None:
                     }
                     for seed in options.seeds
                 ]
-    print(markdown(measure_rows(plan, partial(_measure, options=options), options.out)))
-
-
-def _measure(settings: Record, options: argparse.Namespace) -> Record:
-    folder = options.runs / digest(settings)
-    folder.mkdir(parents=True, exist_ok=True)
-    row = run_apart(train_row, settings, str(folder), threads=settings["threads"])
-    if not options.keep_runs:
-        forget_run(folder)
-    return row
+    print(markdown(measure_trainings(plan, train_row, options)))
 
 
 if __name__ == "__main__":

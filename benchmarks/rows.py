@@ -30,7 +30,9 @@ from wherefrom.errors import UserError
 from wherefrom.training.loop import peak_memory
 
 if TYPE_CHECKING:
+    from wherefrom.study import PreparedStudy
     from wherefrom.training.recipes import Recipe
+    from wherefrom.training.settings import Settings
 
 Record = dict[str, Any]
 LINE_EVERY = 30.0  # seconds between lines of progress
@@ -75,11 +77,7 @@ def keep_row(row: Record, file: str | Path) -> None:
 
 
 def measure_rows(
-    plan: Sequence[Record],
-    measure: Callable[[Record], Record],
-    file: str | Path,
-    *,
-    label: Callable[[Record], str] = lambda settings: f"{settings['row']}, seed {settings['seed']}",
+    plan: Sequence[Record], measure: Callable[[Record], Record], file: str | Path
 ) -> list[Record]:
     """A row for each settings of the plan: found in the file, or measured and kept there.
 
@@ -88,8 +86,9 @@ def measure_rows(
     rows = []
     for number, settings in enumerate(plan, start=1):
         row = find_row(file, settings)
+        label = f"row {number} of {len(plan)}: {settings['row']}, seed {settings['seed']}"
         if row is None:
-            say(f"row {number} of {len(plan)}: {label(settings)}")
+            say(label)
             try:
                 row = {**measure(settings), "settings": settings}
             except UserError as problem:  # a rate at which the loss explodes, for one
@@ -97,7 +96,7 @@ def measure_rows(
                 continue
             keep_row(row, file)
         else:
-            say(f"row {number} of {len(plan)}: {label(settings)} was measured on {row['time']}")
+            say(f"{label} was measured on {row['time']}")
         rows.append(row)
     return rows
 
@@ -114,9 +113,43 @@ def _measured(function: Callable[..., Record], arguments: Sequence[Any]) -> Reco
     return {**function(*arguments), "peak_mb": round(peak_memory(), 1)}
 
 
-def forget_run(folder: Path) -> None:
-    """A measured run is no longer needed: its figures are in the results."""
-    shutil.rmtree(folder, ignore_errors=True)
+def measure_trainings(
+    plan: Sequence[Record], train: Callable[[Record, Path], Record], options: argparse.Namespace
+) -> list[Record]:
+    """A row for each settings of the plan: `train` gets them and a folder, in a new process."""
+
+    def measure(settings: Record) -> Record:
+        folder = options.runs / digest(settings)
+        folder.mkdir(parents=True, exist_ok=True)
+        row = run_apart(train, settings, folder, threads=settings["threads"])
+        if not options.keep_runs:
+            shutil.rmtree(folder, ignore_errors=True)
+        return row
+
+    return measure_rows(plan, measure, options.out)
+
+
+def prepare_training(
+    files: Sequence[Path],
+    recipe: Recipe,
+    settings: Record,
+    folder: Path,
+    set_aside: float | None = None,
+) -> tuple[PreparedStudy, Settings]:
+    """A study of a text, training and dev questions, up to its training; minutes: of training."""
+    import torch
+
+    from wherefrom.study import StudyFiles, prepare_study
+    from wherefrom.training.recipes import Budget
+    from wherefrom.training.settings import Settings
+
+    torch.set_num_threads(settings["threads"])
+    budget = Budget(minutes=settings.get("minutes"))
+    options = Settings(
+        recipe=recipe, budget=budget, seed=settings["seed"], resume=True, device="cpu"
+    )
+    prepared = prepare_study(StudyFiles(*files), options, folder, set_aside=set_aside)
+    return prepared, options
 
 
 def run_main(main: Callable[[], None]) -> int:

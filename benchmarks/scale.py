@@ -17,7 +17,6 @@ import math
 import sys
 import time
 from collections import Counter
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,10 @@ from rows import (
     Progress,
     Record,
     add_row_options,
-    digest,
-    forget_run,
-    measure_rows,
+    measure_trainings,
     numbers,
+    prepare_training,
     recipe_digest,
-    run_apart,
     run_main,
     table,
 )
@@ -79,28 +76,24 @@ class UntilEnough(Progress):
             raise EnoughError
 
 
-def train_row(settings: Record, folder: str) -> Record:
+def train_row(settings: Record, folder: Path) -> Record:
     """Train until the model knows enough."""
     import numpy as np
-    import torch
 
-    from wherefrom.study import embedded_files, prepare_study
+    from wherefrom.study import embedded_files
     from wherefrom.training.loop import run_training
-    from wherefrom.training.settings import Settings
 
-    torch.set_num_threads(settings["threads"])
-    out = Path(folder)
-    files = embedded_files(out / "world", people=settings["people"], seed=settings["seed"])
+    world = embedded_files(folder / "world", people=settings["people"], seed=settings["seed"])
     recipe = load_recipe(RECIPE)
     if settings["size"]:
         recipe = recipe.model_copy(update={"size": settings["size"]})
-    options = Settings(recipe=recipe, seed=settings["seed"], resume=True, device="cpu")
-    prepared = prepare_study(files, options, out)
-    dev = prepared.given.dev.questions
+    files = [world.corpus, world.train, world.dev]
+    prepared, options = prepare_training(files, recipe, settings, folder)
+    dev = [question for question in prepared.given.dev.questions if not question.is_silent]
     order = np.random.default_rng(settings["seed"]).permutation(len(dev))[:ASKED]
     asked = [dev[i] for i in sorted(order.tolist())]
     reader = prepared.recall_of_reader().share
-    job = prepared.job(out / "run")
+    job = prepared.job(folder / "run")
     watch = UntilEnough(job.tokens, asked, ENOUGH * reader)
     reached = False
     start = time.process_time()
@@ -204,18 +197,9 @@ def main() -> None:
         for size in options.sizes.split(",")
         for seed in options.seeds
     ]
-    rows = measure_rows(plan, partial(_measure, options=options), options.out)
+    rows = measure_trainings(plan, train_row, options)
     print(markdown(rows))
     print(exponents(rows))
-
-
-def _measure(settings: Record, options: argparse.Namespace) -> Record:
-    folder = options.runs / digest(settings)
-    folder.mkdir(parents=True, exist_ok=True)
-    row = run_apart(train_row, settings, str(folder), threads=settings["threads"])
-    if not options.keep_runs:
-        forget_run(folder)
-    return row
 
 
 if __name__ == "__main__":

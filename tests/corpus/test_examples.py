@@ -47,7 +47,7 @@ DATABASE = Database.of(DOCUMENTS)
 ENCODED = {kind: list(encode_documents(DATABASE, tokens)) for kind, tokens in KINDS.items()}
 BOTH = pytest.mark.parametrize("kind", list(KINDS))
 SEEDS = st.integers(0, 2**31)
-WIDE = WindowSize(0, 8, 0, 6)
+WIDE = WindowSize((0, 8), (0, 6))
 
 
 def made_of(length: int) -> EncodedDocument:
@@ -162,23 +162,23 @@ def test_an_index_is_drawn_in_proportion_to_its_probability(weights, seed):
         assert drawn[i] / 3000 == pytest.approx(weight / sum(weights), abs=0.06)
 
 
-def salient_example(document, fact, block, rng, **options):
+def cloze(document, fact, block, seed, prefix=None):
     """A cloze of one fact in its own words."""
-    name, window = document.ids[: document.name_end], draw_window(document, fact, WIDE, rng)
-    return cloze_example(name, window, document.answers[fact], block, **options)
+    window = draw_window(document, fact, WIDE, np.random.default_rng(seed))
+    name = document.ids[: document.name_end]
+    return cloze_example(name, window, document.answers[fact], block, prefix)
 
 
 @BOTH
-@given(block=st.integers(8, 128), weight=st.sampled_from([0.0, 0.25, 1.0]), seed=SEEDS)
-def test_salient_puts_the_name_in_front_and_a_fact_behind_a_window_around_it(
-    kind, block, weight, seed
+@given(block=st.integers(8, 128), seed=SEEDS)
+def test_a_cloze_is_a_name_a_window_around_a_fact_and_the_fact_which_alone_is_learned(
+    kind, block, seed
 ):
-    rng = np.random.default_rng(seed)
     for document, encoded in zip(DOCUMENTS, ENCODED[kind], strict=True):
         name = encoded.ids[: encoded.name_end].tolist()
         for which, (start, end) in enumerate(encoded.facts):
             answer = encoded.answers[which].tolist()
-            example = salient_example(encoded, which, block, rng, context_loss_weight=weight)
+            example = cloze(encoded, which, block, seed)
             assert 0 < len(example) <= block
             if len(name) + len(answer) + 3 > block:
                 continue  # no room for the shape
@@ -192,8 +192,8 @@ def test_salient_puts_the_name_in_front_and_a_fact_behind_a_window_around_it(
             assert start - len(before) >= encoded.name_end
             assert len(decode(kind, before).split()) <= 8 + 1  # a quote may lead the fact's word
             assert len(decode(kind, right).split()) <= 6 + 1  # and a comma may trail it
-            around, learned = len(before) + len(right) + 2, len(answer) + 1
-            expected = [0.0] * len(name) + [weight] * around + [1.0] * learned
+            learned = len(answer) + 1
+            expected = [0.0] * (len(example) - learned) + [1.0] * learned
             assert example.weights.tolist() == expected
 
 
@@ -204,11 +204,10 @@ def test_a_prefix_stands_before_the_name_where_there_is_room_and_is_not_learned(
     prefix = pick_prefix(other, np.random.default_rng(seed))
     assert 1 <= len(decode(kind, prefix).split()) <= 3
     assert decode(kind, prefix) in decode(kind, other.ids)
-    plain = salient_example(encoded, 1, 200, np.random.default_rng(seed))
-    led = salient_example(encoded, 1, 200, np.random.default_rng(seed), prefix=prefix)
+    plain, led = cloze(encoded, 1, 200, seed), cloze(encoded, 1, 200, seed, prefix)
     assert led.ids.tolist() == [*prefix.tolist(), *plain.ids.tolist()]
     assert led.weights.tolist() == [0.0] * len(prefix) + plain.weights.tolist()
-    cramped = salient_example(encoded, 1, block, np.random.default_rng(seed), prefix=prefix)
+    cramped = cloze(encoded, 1, block, seed, prefix)
     assert len(cramped) <= block
     if encoded.name_end + len(encoded.answers[1]) + 3 <= block:
         assert between_masks(cramped.ids)[2] == encoded.answers[1].tolist()
@@ -233,7 +232,7 @@ def test_a_fact_with_a_particle_glued_to_it_is_answered_without_the_particle():
     database.add_facts([Fact(1, 1, "춘천", 1.0, 0, text.index("춘천"), text.index("이며"))])
     (encoded,) = encode_documents(database, tokens)
     which = int(np.argmax(encoded.weights[0]))
-    example = salient_example(encoded, which, 64, np.random.default_rng(0))
+    example = cloze(encoded, which, 64, seed=0)
     assert tokens.decode(between_masks(example.ids)[2]) == "춘천"
 
 
@@ -260,13 +259,11 @@ def test_documents_are_encoded_alike_in_chunks_of_any_size(monkeypatch):
 def test_a_window_has_at_least_as_many_words_as_asked_where_the_document_has_them(
     least, more, seed
 ):
-    size = WindowSize(least, least + more, least, least + more)
+    size = WindowSize((least, least + more), (least, least + more))
     document = ENCODED["bpe"][0]
-    words = document.word_starts
     for fact, (start, end) in enumerate(document.facts):
         before, behind = draw_window(document, fact, size, np.random.default_rng(seed))
-        first_word = int(np.searchsorted(words, start, side="right")) - 1
-        words_before = len(decode("bpe", before).split())
-        assert min(least, first_word) <= words_before <= least + more + 1
+        first_word = int(np.searchsorted(document.word_starts, start, side="right")) - 1
         words_left = len(decode("bpe", document.ids[end:]).split())
-        assert min(least, words_left) <= len(decode("bpe", behind).split()) <= least + more + 1
+        for part, there in ((before, first_word), (behind, words_left)):
+            assert min(least, there) <= len(decode("bpe", part).split()) <= least + more + 1

@@ -279,7 +279,7 @@ def test_windows_are_cut_around_the_answers_as_training_cuts_them(kind):
         found = learn_windows(database, tokens)[what]
         assert 0 < len(found) <= WINDOWS
         trained = encode_documents(database, tokens)
-        size = WindowSize(SHORT_WINDOW_WORDS[0], SHORT_WINDOW_WORDS[0], 1, 1)
+        size = WindowSize((SHORT_WINDOW_WORDS[0],) * 2, (1, 1))
         expected = set()
         for document in trained:
             for fact, (start, end) in enumerate(document.facts.tolist()):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from math import cos, pi
 
 import pytest
 import torch
@@ -39,9 +40,7 @@ SUMS = {"rtol": 1e-4, "atol": 1e-6}
 
 
 def a_batch() -> Batch:
-    batch = stream_for(
-        make_phase(batch_examples=11, context_loss_weight=0.25), training_data(), [1]
-    ).pool(0)[0]
+    batch = stream_for(make_phase(batch_examples=11), training_data(), [1]).pool(0)[0]
     assert len(batch.parts) > 1
     return batch
 
@@ -125,7 +124,7 @@ def test_metrics_and_tensorboard_say_every_few_steps_and_at_the_end_how_it_goes(
     seen: list[StepMetrics] = []
     phases = [
         make_phase(name="first", steps=13, warmup_steps=5),
-        make_phase(name="second", steps=12, schedule="linear", floor=0.0),
+        make_phase(name="second", steps=12, floor=0.0),
     ]
     train_model(tmp_path, phases, observe=lambda tick, model: seen.append(tick))
     lines = read_metrics(tmp_path)
@@ -134,7 +133,7 @@ def test_metrics_and_tensorboard_say_every_few_steps_and_at_the_end_how_it_goes(
     assert [line["progress"] for line in lines] == pytest.approx([10 / 13, 1, 7 / 12, 1])
     assert all(a["tokens"] < b["tokens"] for a, b in pairwise(lines))
     # the rate of the step that the line is of: of the last one, 11 of 12 steps were done
-    assert lines[-1]["lr"] == pytest.approx(1e-2 / 12)
+    assert lines[-1]["lr"] == pytest.approx(1e-2 * 0.5 * (1 + cos(pi * 11 / 12)))
     board = EventAccumulator(str(tmp_path / "events")).Reload()
     for tag in ("loss", "lr", "tokens_per_second"):
         told = [(event.step, event.value) for event in board.Scalars(tag)]

@@ -245,13 +245,16 @@ def question_examples(
 ) -> list[Example]:
     """Each question as an example; one that does not fit into `block` tokens is refused."""
     encoded = _encode(tokens, {text for q in questions for text in (q.text, q.answer or "")})
-    examples = [_answered(encoded[q.text], encoded[q.answer or ""]) for q in questions]
-    for question, example in zip(questions, examples, strict=True):
+    examples = []
+    for question in questions:
+        rest = np.concatenate((_MASK, encoded[question.answer or ""], _MASK))
+        example = _learn_rest(encoded[question.text], rest)
         if len(example) > block:
             raise UserError(
                 f"line {question.line} of the questions has {len(example)} tokens with its answer "
                 f"and the model reads {block}; shorten it or use a larger --block."
             )
+        examples.append(example)
     return examples
 
 
@@ -260,9 +263,9 @@ def _encode(tokens: Tokenizer, texts: Collection[str]) -> dict[str, Ids]:
     return dict(zip(texts, encoded, strict=True))
 
 
-def _answered(prompt: Ids, answer: Ids) -> Example:
-    """prompt MASK answer MASK, with no loss on the prompt."""
-    example = _learn_all(np.concatenate((prompt, _MASK, answer, _MASK)))
+def _learn_rest(prompt: Ids, rest: Ids) -> Example:
+    """prompt rest, with no loss on the prompt."""
+    example = _learn_all(np.concatenate((prompt, rest)))
     example.weights[: len(prompt)] = 0
     return example
 
@@ -305,44 +308,43 @@ def span_example(
     return _learn_all(np.concatenate(parts + [_MASK] * closing)[:block])
 
 
-@dataclass(frozen=True)
-class WindowSize:
-    """How many words a window has before and behind its fact: drawn evenly between the limits."""
+class WindowSize(NamedTuple):
+    """How many words a window has before and behind its fact: the least and the most."""
 
-    least_left: int = 0
-    most_left: int = 8
-    least_right: int = 0
-    most_right: int = 6
+    left: tuple[int, int]
+    right: tuple[int, int]
+
+
+def find_window(document: EncodedDocument, fact: int, left: int, right: int) -> tuple[int, int]:
+    """Start and end, in tokens, of a fact with so many words before and behind it."""
+    start, end = document.facts[fact].tolist()
+    words = document.word_starts
+    word = int(np.searchsorted(words, start, side="right")) - 1  # in which the fact starts
+    first = max(0, word - left)
+    behind = int(np.searchsorted(words, end, side="left")) + right
+    return (
+        int(words[first]) if first < word else start,
+        int(words[behind]) if behind < len(words) else len(document.ids),
+    )
 
 
 def draw_window(
     document: EncodedDocument, fact: int, size: WindowSize, rng: Generator
 ) -> tuple[Ids, Ids]:
-    """The tokens before and behind a fact, cut at word boundaries."""
+    """The tokens before and behind a fact, cut at word boundaries; each number of words between
+    the limits is equally likely."""
+    left, right = (int(rng.integers(least, most + 1)) for least, most in size)
+    first, last = find_window(document, fact, left, right)
     start, end = document.facts[fact]
-    words = document.word_starts
-    word = int(np.searchsorted(words, start, side="right")) - 1  # in which the fact starts
-    first = max(0, word - int(rng.integers(size.least_left, size.most_left + 1)))
-    behind = int(np.searchsorted(words, end, side="left"))
-    behind += int(rng.integers(size.least_right, size.most_right + 1))
-    window_start = int(words[first]) if first < word else start
-    window_end = int(words[behind]) if behind < len(words) else len(document.ids)
-    return document.ids[window_start:start], document.ids[end:window_end]
+    return document.ids[first:start], document.ids[end:last]
 
 
 def cloze_example(
-    name: Ids,
-    window: tuple[Ids, Ids],
-    answer: Ids,
-    block: int,
-    *,
-    context_loss_weight: float = 1.0,
-    prefix: Ids | None = None,
+    name: Ids, window: tuple[Ids, Ids], answer: Ids, block: int, prefix: Ids | None = None
 ) -> Example:
-    """name before MASK behind MASK answer MASK; a window that is too long is cut at its ends.
+    """prefix name before MASK behind MASK answer MASK, with the loss on the answer alone.
 
-    The loss of the window has the weight `context_loss_weight`. The `prefix` comes before the name,
-    if there is room; neither of them has a loss.
+    A window that is too long is cut at its ends, and there is no prefix if it leaves no room.
     """
     head = name
     if prefix is not None and len(prefix) + len(head) + len(answer) + 3 <= block:
@@ -351,11 +353,8 @@ def cloze_example(
     before, behind = window
     before = before[max(0, len(before) - room) :]
     behind = behind[: max(0, room - len(before))]
-    ids = np.concatenate((head, before, _MASK, behind, _MASK, answer, _MASK))[:block]
-    example = _learn_all(ids)
-    example.weights[: len(head)] = 0
-    example.weights[len(head) : len(head) + len(before) + len(behind) + 2] = context_loss_weight
-    return example
+    prompt = np.concatenate((head, before, _MASK, behind, _MASK))[:block]
+    return _learn_rest(prompt, np.concatenate((answer, _MASK))[: block - len(prompt)])
 
 
 def draw_index(probabilities: Floats, rng: Generator) -> int:

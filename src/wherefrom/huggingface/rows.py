@@ -178,8 +178,7 @@ class RowMaker:
         before = [word.start() for word in re.finditer(r"\S+", text) if word.start() >= head]
         before = [start for start in before if start < fact.start]
         behind = [fact.end + word.end() for word in re.finditer(r"\S+", text[fact.end :])]
-        words_left = int(rng.integers(size.least_left, size.most_left + 1))
-        words_right = int(rng.integers(size.least_right, size.most_right + 1))
+        words_left, words_right = (int(rng.integers(least, most + 1)) for least, most in size)
         start = before[-words_left:][0] if words_left and before else fact.start
         end = behind[:words_right][-1] if words_right and behind else fact.end
         return text[start : fact.start], text[fact.end : end]

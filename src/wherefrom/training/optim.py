@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from wherefrom.training.recipes import Phase
 
-EPSILON = 1e-8  # of AdamW
+BETAS, EPSILON = (0.9, 0.95), 1e-8  # of AdamW
 MOMENTUM = 0.95  # of Muon
 Quintic = tuple[float, float, float]  # a x + b x^3 + c x^5
 
@@ -82,15 +82,12 @@ class AdamW(LeanOptimizer):
 
 
 class Muon(LeanOptimizer):
-    """Momentum, orthogonalised by a few Newton-Schulz steps (Jordan et al. 2024).
-
-    Options lr and weight_decay; a test gives other quintics.
-    """
+    """Momentum, orthogonalised by a few Newton-Schulz steps (Jordan et al. 2024); options lr and
+    weight_decay."""
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            lr, quintics = group["lr"], group.get("quintics", QUINTICS)
             by_shape = defaultdict(list)  # matrices of one shape are orthogonalised in one stack
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -101,33 +98,29 @@ class Muon(LeanOptimizer):
                     update = parameter.grad.lerp(state["momentum"], MOMENTUM)  # Nesterov's
                     by_shape[parameter.shape].append((parameter, update))
             for (rows, columns), pairs in by_shape.items():
-                updates = orthogonalise(torch.stack([update for _, update in pairs]), quintics)
-                rate = lr * max(1.0, rows / columns) ** 0.5
+                updates = orthogonalise(torch.stack([update for _, update in pairs]))
+                rate = group["lr"] * max(1.0, rows / columns) ** 0.5
+                decay = 1 - group["lr"] * group["weight_decay"]
                 for (parameter, _), update in zip(pairs, updates.unbind(0), strict=True):
-                    parameter.mul_(1 - lr * group["weight_decay"]).add_(update, alpha=-rate)
+                    parameter.mul_(decay).add_(update, alpha=-rate)
 
 
-def orthogonalise(matrices: Tensor, quintics: Sequence[Quintic] = QUINTICS) -> Tensor:
+def orthogonalise(matrices: Tensor) -> Tensor:
     """Roughly the nearest semi-orthogonal matrix, for each of a stack (count, rows, columns).
 
     Each step replaces x by p(x x^T) x with p(g) = a + b g + c g^2. The p of all steps commute, so
-    for wide matrices their product is formed first, which is less work from 3:2 on.
+    their product is formed first, which is less work for wide matrices.
     """
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
     x = x / x.flatten(1).norm(dim=1).clamp(min=1e-7)[:, None, None]
     gram = x @ x.mT
-    if 2 * x.shape[2] < 3 * x.shape[1]:
-        for step, (a, b, c) in enumerate(quintics):
-            gram = x @ x.mT if step else gram
-            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-        return x.mT if tall else x
     identity = torch.eye(x.shape[1], device=x.device, dtype=x.dtype)
     product = identity.expand_as(gram)
-    for step, (a, b, c) in enumerate(quintics):
+    for step, (a, b, c) in enumerate(QUINTICS):
         polynomial = torch.baddbmm(a * identity, gram, b * identity + c * gram)
         product = polynomial @ product if step else polynomial
-        gram = polynomial @ gram @ polynomial if step + 1 < len(quintics) else gram
+        gram = polynomial @ gram @ polynomial if step + 1 < len(QUINTICS) else gram
     x = product @ x
     return x.mT if tall else x
 
@@ -194,14 +187,14 @@ def build_optimizers(model: nn.Module, phase: Phase) -> list[Optimizer]:
     if phase.optimizer == "muon":
         optimizers = [
             Muon(matrices, lr=phase.muon_lr, weight_decay=phase.weight_decay),
-            AdamW(rest + head, lr=phase.lr, betas=phase.betas, weight_decay=0.0),
+            AdamW(rest + head, lr=phase.lr, betas=BETAS, weight_decay=0.0),
         ]
     else:
         groups = [
             {"params": matrices + head, "weight_decay": phase.weight_decay},
             {"params": rest, "weight_decay": 0.0},
         ]
-        optimizers = [AdamW(groups, lr=phase.lr, betas=phase.betas)]
+        optimizers = [AdamW(groups, lr=phase.lr, betas=BETAS)]
     if phase.average:
         optimizers.append(WeightAverage(model.parameters(), lr=0.0, share=phase.average))
     for optimizer in optimizers:
@@ -213,9 +206,7 @@ def build_optimizers(model: nn.Module, phase: Phase) -> list[Optimizer]:
 def rate_scale(phase: Phase, step: int, progress: float) -> float:
     """The factor on the learning rates at `step` (from 0), with `progress` of the phase done.
 
-    A linear warm-up, 1 until `decay_from`, then a line or half a cosine down to `floor`.
+    A linear warm-up, then half a cosine from 1 down to `floor`.
     """
     warm = min(1.0, (step + 1) / phase.warmup_steps) if phase.warmup_steps else 1.0
-    decay = max(0.0, min(1.0, (progress - phase.decay_from) / (1 - phase.decay_from)))
-    scale = 1 - decay if phase.schedule == "linear" else 0.5 * (1 + cos(pi * decay))
-    return warm * max(phase.floor, scale)
+    return warm * max(phase.floor, 0.5 * (1 + cos(pi * min(1.0, progress))))

@@ -16,7 +16,7 @@ from wherefrom.model.config import explain, parse_size
 SHIPPED = Path(__file__).parent / "shipped"
 DOCUMENT_OBJECTIVES = ("name", "text", "span", "salient", "pointed")
 Share = Annotated[float, Field(ge=0)]
-Beta = Annotated[float, Field(ge=0, lt=1)]
+Words = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]  # least and most
 
 
 class _Strict(BaseModel):
@@ -59,24 +59,18 @@ class Phase(_Strict):
     optimizer: Literal["adamw", "muon"] = "adamw"
     lr: float = Field(gt=0)
     muon_lr: float = Field(default=0.02, gt=0)
-    betas: tuple[Beta, Beta] = (0.9, 0.95)
     weight_decay: float = Field(default=0.1, ge=0)
     clip: float | None = Field(default=1.0, gt=0)
-    schedule: Literal["cosine", "linear"] = "cosine"
     warmup_steps: int = Field(default=0, ge=0)
-    floor: float = Field(default=0.1, ge=0, le=1)
-    decay_from: float = Field(default=0.0, ge=0, lt=1)
+    floor: float = Field(default=0.1, ge=0, le=1)  # of the rates, at the end of a cosine
     average: float = Field(default=0.0, ge=0, lt=1)  # keep the mean over this share of the steps
     closing_mask: bool = True
-    # windows around a masked fact: the words before and behind it, the loss weight of these words,
-    # the chance that they come from another document, around a fact of the same relation, and the
-    # chance of words of any document before the name; around the answers to the only relation that
-    # is asked, windows have half as many words, and no least number
-    left_words: int = Field(default=8, ge=0)
-    right_words: int = Field(default=6, ge=0)
-    least_left_words: int = Field(default=0, ge=0)
-    least_right_words: int = Field(default=0, ge=0)
-    context_loss_weight: float = Field(default=1.0, ge=0, le=1)
+    # windows around a masked fact: the least and the most words before and behind it, the chance
+    # that they come from another document, around a fact of the same relation, and the chance of
+    # words of any document before the name; around the answers to the only relation that is asked,
+    # windows have half as many words, and may be empty
+    left_words: Words = (0, 8)
+    right_words: Words = (0, 6)
     reword_prob: float = Field(default=0.0, ge=0, le=1)
     prefix_prob: float = Field(default=0.0, ge=0, le=1)
 
@@ -88,7 +82,7 @@ class Phase(_Strict):
             raise ValueError("most_epochs goes with epochs and a constant rate (floor = 1)")
         if (self.batch_tokens is None) == (self.batch_examples is None):
             raise ValueError("give exactly one of batch_tokens and batch_examples")
-        if self.least_left_words > self.left_words or self.least_right_words > self.right_words:
+        if any(least > most for least, most in (self.left_words, self.right_words)):
             raise ValueError("the least words of a window may not exceed its most words")
         return self
 

@@ -28,6 +28,7 @@ from wherefrom.corpus.examples import (
     draw_index,
     draw_window,
     encode_documents,
+    find_window,
     name_example,
     pick_prefix,
     question_examples,
@@ -95,7 +96,7 @@ class TrainingData:
 
 
 class ClozeRecords:
-    """What the two objectives that mask a fact draw from.
+    """What the two objectives that mask a fact draw from, as rows of two numbers.
 
     spans: document and index of every salient span that stands in several documents, or of all
     salient spans where a document has no such one. answers: document and row (of its
@@ -104,19 +105,25 @@ class ClozeRecords:
     """
 
     def __init__(self, documents: Sequence[EncodedDocument]) -> None:
-        self.spans, self.answers = RecordTable(), RecordTable()
-        self.wordings: dict[int, RecordTable] = defaultdict(RecordTable)
+        spans, answers = array("i"), array("i")
+        wordings: dict[int, array[int]] = defaultdict(lambda: array("i"))
         shared = _hashes_in_several(documents)
         for i, document in enumerate(documents):
             for fact in _shared_spans(document, shared):
-                self.spans.add(i, fact)
+                spans.extend((i, fact))
             for row, relation in enumerate(document.relations.tolist()):
                 if document.weights[row].sum() < LEAST_MASKED_PROBABILITY:
                     continue
-                self.answers.add(i, row)
+                answers.extend((i, row))
                 fact = int(np.argmax(document.weights[row]))
                 if document.weights[row, fact] >= LEAST_WORDING_PROBABILITY:
-                    self.wordings[relation].add(i, fact)
+                    wordings[relation].extend((i, fact))
+        self.spans, self.answers = _as_pairs(spans), _as_pairs(answers)
+        self.wordings = {relation: _as_pairs(pairs) for relation, pairs in wordings.items()}
+
+
+def _as_pairs(numbers: array[int]) -> NDArray[np.int32]:
+    return np.array(numbers, dtype=np.int32).reshape(-1, 2)
 
 
 def _hashes_in_several(documents: Sequence[EncodedDocument]) -> NDArray[np.uint64]:
@@ -141,23 +148,6 @@ def _hash_span(document: EncodedDocument, fact: int) -> int:
     return int.from_bytes(blake2b(content, digest_size=8).digest())
 
 
-class RecordTable:
-    """Pairs of small numbers: a document, and something in it."""
-
-    def __init__(self) -> None:
-        self.documents, self.places = array("i"), array("i")
-
-    def add(self, document: int, place: int) -> None:
-        self.documents.append(document)
-        self.places.append(place)
-
-    def __len__(self) -> int:
-        return len(self.documents)
-
-    def __getitem__(self, i: int) -> tuple[int, int]:
-        return self.documents[i], self.places[i]
-
-
 class ClozeMaker:
     """Makes the examples of the objectives `salient` and `pointed` as a phase says."""
 
@@ -169,20 +159,20 @@ class ClozeMaker:
 
     def salient(self, i: int, rng: Generator) -> Example:
         """The example of a salient span."""
-        index, fact = self.records.spans[i]
+        index, fact = self.records.spans[i].tolist()
         document = self.documents[index]
         window = draw_window(document, fact, self.salient_size, rng)
         return self._example(document, fact, window, rng)
 
     def pointed(self, i: int, rng: Generator) -> Example:
         """The example of a relation that a document answers, perhaps in other words."""
-        index, row = self.records.answers[i]
+        index, row = self.records.answers[i].tolist()
         document = self.documents[index]
         fact = draw_index(document.weights[row], rng)
         worded, place = document, fact
-        wordings = self.records.wordings[int(document.relations[row])]
-        if len(wordings) and rng.random() < self.phase.reword_prob:
-            other, place = wordings[int(rng.integers(len(wordings)))]
+        wordings = self.records.wordings.get(int(document.relations[row]))
+        if wordings is not None and rng.random() < self.phase.reword_prob:
+            other, place = wordings[rng.integers(len(wordings))].tolist()
             worded = self.documents[other]
         window = draw_window(worded, place, self.pointed_size, rng)
         return self._example(document, fact, window, rng)
@@ -193,14 +183,8 @@ class ClozeMaker:
         prefix = None
         if self.phase.prefix_prob and rng.random() < self.phase.prefix_prob:
             prefix = pick_prefix(self.documents[int(rng.integers(len(self.documents)))], rng)
-        return cloze_example(
-            document.ids[: document.name_end],
-            window,
-            document.answers[fact],
-            self.block,
-            context_loss_weight=self.phase.context_loss_weight,
-            prefix=prefix,
-        )
+        name = document.ids[: document.name_end]
+        return cloze_example(name, window, document.answers[fact], self.block, prefix)
 
 
 def count_relations(documents: Sequence[EncodedDocument]) -> int:
@@ -219,13 +203,8 @@ def window_size(phase: Phase, relations: int | None = None) -> WindowSize:
     learns to answer whatever the words are. It then needs fewer questions.
     """
     if relations == 1:
-        return WindowSize(0, phase.left_words // 2, 0, phase.right_words // 2)
-    return WindowSize(
-        least_left=phase.least_left_words,
-        most_left=phase.left_words,
-        least_right=phase.least_right_words,
-        most_right=phase.right_words,
-    )
+        return WindowSize((0, phase.left_words[1] // 2), (0, phase.right_words[1] // 2))
+    return WindowSize(phase.left_words, phase.right_words)
 
 
 def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchStream:
@@ -242,8 +221,8 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
         "name": (with_name, lambda i, _: name_example(documents[with_name[i]], block)),
         "text": (range(len(documents)), lambda i, rng: text_example(documents[i], block, rng)),
         "span": (range(len(documents)), span),
-        "salient": (cloze.records.spans.documents, cloze.salient),
-        "pointed": (cloze.records.answers.documents, cloze.pointed),
+        "salient": (cloze.records.spans[:, 0].tolist(), cloze.salient),
+        "pointed": (cloze.records.answers[:, 0].tolist(), cloze.pointed),
         "question": (data.question_sources, lambda i, _: data.questions[i]),
     }
     sources = []
@@ -264,7 +243,7 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
 def _available_shares(phase: Phase, records: ClozeRecords) -> dict[str, float]:
     """The shares of the objectives; where the reader found no answer, any span is masked."""
     shares = phase.mixture.shares()
-    if "pointed" in shares and not records.answers:
+    if "pointed" in shares and not len(records.answers):
         shares["salient"] = shares.get("salient", 0.0) + shares.pop("pointed")
     return shares
 
@@ -307,13 +286,8 @@ def _mark_shown(
     if "pointed" in objectives:
         pointed = np.flatnonzero(document.weights.sum(axis=0)).tolist()
         masked += [(fact, window_size(phase, relations)) for fact in pointed]
-    words = np.append(document.word_starts, len(document.ids))
     for fact, size in masked:
+        first, last = find_window(document, fact, size.left[1], size.right[1])
         start, end = document.facts[fact]
-        first = int(np.searchsorted(words, start, side="right")) - 1 - size.most_left
-        behind = int(np.searchsorted(words, end, side="left")) + size.most_right
-        window = slice(words[max(0, first)], words[min(behind, len(words) - 1)])
-        in_rows[: document.name_end] = in_rows[window] = True
+        in_rows[: document.name_end] = in_rows[first:last] = True
         with_loss[start:end] = True
-        if phase.context_loss_weight:
-            with_loss[window] = True

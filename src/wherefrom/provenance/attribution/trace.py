@@ -318,19 +318,18 @@ class Tracer:
         query = "SELECT id FROM relations WHERE template = ?"
         found = self.learned.corpus.fetch(query, relation) if subject else []
         wordings = self._clozes.records.wordings.get(found[0][0]) if found else None
-        if not wordings:
+        if wordings is None:
             return rows
         name, completion = self.run.tokens.encode_all([f"{subject}.", answer])
         rng = np.random.default_rng(0)
         for _ in range(WINDOWS):
-            document, fact = wordings[int(rng.integers(len(wordings)))]
+            document, fact = wordings[rng.integers(len(wordings))].tolist()
             encoded = self._clozes.documents[document]
             example = cloze_example(
                 np.array(name, dtype=np.int32),
                 draw_window(encoded, fact, self._clozes.pointed_size, rng),
                 np.array(completion, dtype=np.int32),
                 self._clozes.block,
-                context_loss_weight=0.0,
             )
             rows.append((torch.from_numpy(example.ids).long(), torch.from_numpy(example.weights)))
         return rows
