@@ -1,22 +1,16 @@
 """Training speed: against the matmul peak of this machine, and against transformers.
 
-    python benchmarks/throughput.py [--repeats 5] [--eager] [--quick] [--out throughput.jsonl]
+    python benchmarks/throughput.py [--repeats 5] [--quick] [--out throughput.jsonl]
 
 1. The model FLOP/s of whole training steps (forward, backward, clipping, optimizer) over the FLOP/s
    of bare matrix products, measured in turns in one run. The products are the step's own: every
-   matrix of the model, forward and twice backward, with as many rows as a batch has tokens.
-   Beside it stand the ratio as it is usually counted (every token through every matrix, whether the
-   loss needs it or not), more strictly the ratio to the quickest of those products alone, and the
-   share of the time that clipping and the optimizer take; batches as the pointed has them, and
-   larger ones.
-2. Tokens a second beside transformers' GPT-2 and Llama with the very same weights on the same
-   batches with the same optimizer, in turns, eager and compiled. Both with the loss on every
-   position ("all") and with the loss on what a question or a masked span asks for ("asked"), where
-   ours skips the head and most of the last block elsewhere. In a third case ("as it batches") the
-   examples are the same and transformers gets them as its Trainer makes batches by default: at
-   random, padded to the longest, where ours are of like length. Before anything is timed the two
-   must agree on the logits.
-3. The share of a training loop's time that is spent waiting for the next batch.
+   matrix of the model, forward and twice backward, with as many rows as a batch has tokens for
+   which the loss needs it. Batches as the recipe `pointed` has them, and larger ones.
+2. Tokens a second beside transformers' GPT-2 and Llama with the very same weights and optimizer, in
+   turns, eager and compiled, with the loss on what a question or a masked span asks for; there ours
+   skips the head and most of the last block elsewhere. Once with the same batches, and once "as it
+   batches": transformers gets the same examples as its Trainer makes batches by default, at random
+   and padded to the longest. Before anything is timed the two must agree on the logits.
 
 A model FLOP: 6 for each weight of a matrix that a token has to pass (2 forward, 4 backward) and
 12 * width for each pair of positions that attends; nothing for elementwise work.
@@ -30,6 +24,7 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -38,7 +33,7 @@ from records import keep, summarise
 from torch import nn
 from torch.nn import functional as F
 
-from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch, StreamPosition
+from wherefrom.corpus.batches import Batch, BatchStream, MicroBatch
 from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import read_questions
@@ -56,7 +51,7 @@ from wherefrom.training.sources import TrainingData, stream_for
 LAYERS, BLOCK = 4, 128
 CLIP = 1.0  # on both sides
 LARGER = 4  # batches for which the optimizer weighs less
-Step = Callable[..., None]
+Step = Callable[[Batch], None]
 
 
 def make_stream(people: int = 2000, times: int = 1) -> tuple[BatchStream, int]:
@@ -75,17 +70,21 @@ def make_stream(people: int = 2000, times: int = 1) -> tuple[BatchStream, int]:
     return stream_for(phase, data, [0, 0]), tokens.size
 
 
-def model_flops(model: Decoder, batch: Batch, *, everywhere: bool) -> float:
-    """FLOPs of a step's mathematics: every token through every matrix, or what the loss needs."""
+def model_flops(model: Decoder, batch: Batch) -> float:
+    """FLOPs of a step's mathematics, as far as the loss needs it."""
     always, asked = (sum(m.weight.numel() for m in some) for some in matrices(model))
     total = 0.0
     for part in batch.parts:
         rows, length = part.ids.shape[0], part.ids.shape[1] - 1
-        counted = rows * length if everywhere else int((part.weights[:, 1:] > 0).sum())
         pairs = rows * length * (length + 1) / 2
-        total += 6 * always * rows * length + 6 * asked * counted
+        total += 6 * always * rows * length + 6 * asked * count_asked(part)
         total += 12 * model.config.layers * model.config.width * pairs
     return total
+
+
+def count_asked(part: MicroBatch) -> int:
+    """The tokens that have a loss."""
+    return int((part.weights[:, 1:] > 0).sum())
 
 
 def matrices(model: Decoder) -> tuple[list[nn.Linear], list[nn.Linear]]:
@@ -107,32 +106,21 @@ def new_model(variant: str, width: int, heads: int, vocabulary: int) -> Decoder:
     return Decoder(config).initialise(torch.Generator().manual_seed(0))
 
 
-def our_step(
-    model: Decoder,
-    *,
-    optimizer: str = "muon",
-    compiled: bool = False,
-    optimizing: list[float] | None = None,
-) -> Step:
-    """A whole training step; the seconds of clipping and optimizer go to `optimizing`."""
+def our_step(model: Decoder, *, optimizer: str = "muon", compiled: bool = False) -> Step:
+    """A whole training step."""
     phase = load_recipe("pointed").phases[0]
     if optimizer == "adamw":
         phase = phase.model_copy(update={"optimizer": "adamw", "lr": 1e-3})
     optimizers = build_optimizers(model, phase)
     runner: Any = torch.compile(model, dynamic=True) if compiled else model
 
-    def step(batch: Batch, *, everywhere: bool) -> None:
+    def step(batch: Batch) -> None:
         for part in batch.parts:
-            if everywhere:
-                part = MicroBatch(part.ids, torch.ones_like(part.weights))
             (part_loss(runner, part, "cpu") / batch.weight).backward()
-        start = time.perf_counter()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         for each in optimizers:
             each.step()
         model.zero_grad(set_to_none=True)
-        if optimizing is not None:
-            optimizing.append(time.perf_counter() - start)
 
     return step
 
@@ -168,11 +156,10 @@ def their_step(model: Any, *, compiled: bool) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     runner = torch.compile(model, dynamic=True) if compiled else model
 
-    def step(batch: Batch, *, everywhere: bool) -> None:
+    def step(batch: Batch) -> None:
         for part in batch.parts:
             ids = part.ids[:, :-1]
-            counts = torch.ones_like(part.weights[:, 1:]) if everywhere else part.weights[:, 1:]
-            targets = torch.where(counts > 0, part.ids[:, 1:], -100)
+            targets = torch.where(part.weights[:, 1:] > 0, part.ids[:, 1:], -100)
             logits = runner(input_ids=ids, use_cache=False).logits
             F.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
@@ -201,22 +188,19 @@ class Products:
             for rows, out, into in shapes
         ]
 
-    def speed(self) -> tuple[float, float]:
-        """FLOP/s of them all, and of the quickest alone."""
-        whole, best = 0.0, 0.0
+    def speed(self) -> float:
+        """FLOP/s of them all."""
+        whole = 0.0
         for x, gradient, weight in self._sets:
-            flops = 2 * x.shape[0] * weight.numel()
-            products: list[Callable[[], object]] = [
+            three: list[Callable[[], object]] = [
                 lambda x=x, w=weight: x @ w.mT,
                 lambda g=gradient, w=weight: g @ w,
                 lambda g=gradient, x=x: g.mT @ x,
             ]
-            for product in products:
-                product()
-                spent = float(np.median([seconds(product) for _ in range(3)]))
-                whole += spent
-                best = max(best, flops / spent)
-        return self.flops / whole, best
+            for multiply in three:
+                multiply()
+                whole += float(np.median([seconds(multiply) for _ in range(3)]))
+        return self.flops / whole
 
 
 def against_peak(
@@ -228,52 +212,38 @@ def against_peak(
     widths: tuple[int, ...] = (128, 256),
 ) -> list[dict[str, Any]]:
     records = []
-    for variant in variants:
-        for width in widths:
-            model = new_model(variant, width, width // 32, vocabulary)
-            optimizing: list[float] = []
-            step = our_step(model, optimizing=optimizing)
-            some = work[: max(3, len(work) * 64 // width)]
-            flops, usual = (
-                sum(model_flops(model, batch, everywhere=counting) for batch in some)
-                for counting in (False, True)
+    for variant, width in product(variants, widths):
+        model = new_model(variant, width, width // 32, vocabulary)
+        some = work[: max(3, len(work) * 64 // width)]
+        flops = sum(model_flops(model, batch) for batch in some)
+        parts = [part for batch in some for part in batch.parts]
+        tokens = sum(p.ids.shape[0] * (p.ids.shape[1] - 1) for p in parts) // len(some)
+        asked = sum(map(count_asked, parts)) // len(some)
+        products = Products(model, tokens, asked)
+        run = partial(_through, our_step(model), some)
+        run()
+        speeds, peaks = [], []
+        for _ in range(repeats):
+            before = products.speed()
+            speeds.append(flops / seconds(run))
+            peaks.append((before + products.speed()) / 2)
+        records.append(
+            summarise(
+                f"training step over matmul peak, {variant}, width {width}, {tokens:,} tokens",
+                [speed / peak for speed, peak in zip(speeds, peaks, strict=True)],
+                "ratio",
+                gflops=float(np.median(speeds)) / 1e9,
+                peak_gflops=float(np.median(peaks)) / 1e9,
+                tokens=tokens,
+                threads=torch.get_num_threads(),
             )
-            rows = [sum(p.ids.shape[0] * (p.ids.shape[1] - 1) for p in b.parts) for b in some]
-            counted = [sum(int((p.weights[:, 1:] > 0).sum()) for p in b.parts) for b in some]
-            products = Products(model, int(np.mean(rows)), int(np.mean(counted)))
-            run = partial(_through, step, some, False)
-            run()
-            optimizing.clear()
-            ratios, strict, speeds, peaks = [], [], [], []
-            for _ in range(repeats):
-                before = products.speed()
-                speed = flops / seconds(run)
-                peak, best = np.mean([before, products.speed()], axis=0)
-                ratios.append(speed / peak)
-                strict.append(speed / best)
-                speeds.append(speed / 1e9)
-                peaks.append(peak / 1e9)
-            details = {
-                "gflops": float(np.median(speeds)),
-                "peak_gflops": float(np.median(peaks)),
-                "as_usually_counted": float(np.median(ratios)) * usual / flops,
-                "over_quickest_product": float(np.median(strict)),
-                "optimizer_share": sum(optimizing)
-                * float(np.median(speeds))
-                * 1e9
-                / (flops * repeats),
-                "tokens": int(np.mean(rows)),
-                "threads": torch.get_num_threads(),
-            }
-            batch = f"{details['tokens']:,} tokens"
-            name = f"training step over matmul peak, {variant}, width {width}, {batch}, Muon"
-            records.append(summarise(name, ratios, "ratio", **details))
+        )
     return records
 
 
-def _through(step: Step, some: list[Batch], everywhere: bool) -> None:
+def _through(step: Step, some: list[Batch]) -> None:
     for batch in some:
-        step(batch, everywhere=everywhere)
+        step(batch)
 
 
 def against_transformers(
@@ -287,43 +257,33 @@ def against_transformers(
 ) -> list[dict[str, Any]]:
     records = []
     mode = "compiled" if compiled else "eager"
-    for variant in variants:
+    for variant, width in product(variants, widths):
         theirs_name = {"vanilla": "GPT-2", "llama": "Llama"}[variant]
-        for width in widths:
-            ours = new_model(variant, width, width // 32, vocabulary)
-            theirs = their_model(ours)
-            our = our_step(ours, optimizer="adamw", compiled=compiled)
-            their = their_step(theirs, compiled=compiled)
-            counts = [sum(p.numel() for p in model.parameters()) for model in (ours, theirs)]
-            some = work[: max(2, 8 * 128 // width)]
-            tokens = sum(batch.tokens for batch in some)
-            for case, everywhere, their_work in (
-                ("loss all", True, some),
-                ("loss asked", False, some),
-                ("loss asked, as it batches", False, batched_at_random(some)),
-            ):
-                runs = {
-                    "ours": partial(_through, our, some, everywhere),
-                    "theirs": partial(_through, their, their_work, everywhere),
-                }
-                for run in runs.values():
-                    run()
-                spent: dict[str, list[float]] = {"ours": [], "theirs": []}
-                for number in range(repeats):
-                    for side in list(runs) if number % 2 == 0 else list(runs)[::-1]:
-                        spent[side].append(seconds(runs[side]))
-                ratios = [b / a for a, b in zip(spent["ours"], spent["theirs"], strict=True)]
-                name = f"speed over transformers' {theirs_name}, width {width}, {case}, {mode}"
-                details = {
-                    "ours": tokens / float(np.median(spent["ours"])),
-                    "rival": tokens / float(np.median(spent["theirs"])),
-                    "sides_unit": "tokens/s",
-                    "parameters": counts[0],
-                    "their_parameters": counts[1],
-                    "threads": torch.get_num_threads(),
-                }
-                records.append(summarise(name, ratios, "ratio", **details))
-            torch.compiler.reset()
+        ours = new_model(variant, width, width // 32, vocabulary)
+        theirs = their_model(ours)
+        our = our_step(ours, optimizer="adamw", compiled=compiled)
+        their = their_step(theirs, compiled=compiled)
+        some = work[: max(2, 8 * 128 // width)]
+        tokens = sum(batch.tokens for batch in some)
+        for case, their_work in (
+            ("same batches", some),
+            ("as it batches", batched_at_random(some)),
+        ):
+            runs = [partial(_through, our, some), partial(_through, their, their_work)]
+            for run in runs:
+                run()
+            pairs = [tuple(map(seconds, runs)) for _ in range(repeats)]
+            name = f"speed over transformers' {theirs_name}, width {width}, {case}, {mode}"
+            details = {
+                "ours": tokens / float(np.median([our_seconds for our_seconds, _ in pairs])),
+                "rival": tokens / float(np.median([their_seconds for _, their_seconds in pairs])),
+                "sides_unit": "tokens/s",
+                "parameters": sum(p.numel() for p in ours.parameters()),
+                "threads": torch.get_num_threads(),
+            }
+            ratios = [their_seconds / our_seconds for our_seconds, their_seconds in pairs]
+            records.append(summarise(name, ratios, "ratio", **details))
+        torch.compiler.reset()
     return records
 
 
@@ -347,48 +307,23 @@ def batched_at_random(work: list[Batch]) -> list[Batch]:
     return batches
 
 
-def waiting(stream: BatchStream, vocabulary: int, steps: int) -> list[dict[str, Any]]:
-    """The share of a loop's time in which no batch was there; the first pool is not counted."""
-    step = our_step(new_model("llama", 128, 4, vocabulary))
-    batches = stream.from_position(StreamPosition())
-    next(batches)
-    waited, began, pool = [], time.perf_counter(), 0
-    for _ in range(steps):
-        start = time.perf_counter()
-        batch, place = next(batches)
-        waited.append(time.perf_counter() - start)
-        step(batch, everywhere=False)
-        pool = place.pool
-    share = sum(waited) / (time.perf_counter() - began)
-    batches.close()
-    details = {"steps": steps, "pools": pool + 1, "longest_ms": 1e3 * max(waited)}
-    return [summarise("share of time waiting for data", [share], "ratio", **details)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int)
-    parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--quick", action="store_true", help="fewer cases, one of them compiled")
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--quick", action="store_true", help="fewer cases, none of them compiled")
     parser.add_argument("--out", default="throughput.jsonl")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    if options.threads:
-        torch.set_num_threads(options.threads)
     repeats = options.repeats or (3 if options.quick else 7)
     stream, vocabulary = make_stream()
     work = stream.pool(0)[:12]
     variants = ("llama",) if options.quick else ("llama", "vanilla")
     keep(against_peak(repeats, work, vocabulary, variants=variants), options.out)
+    keep(against_transformers(repeats, work, vocabulary, compiled=False), options.out)
     if not options.quick:
         large = make_stream(times=LARGER)[0].pool(0)[:6]
         keep(against_peak(repeats, large, vocabulary, variants=("llama",)), options.out)
-    keep(waiting(stream, vocabulary, 60 if options.quick else 150), options.out)
-    keep(against_transformers(repeats, work, vocabulary, compiled=False), options.out)
-    if not options.eager:
-        fewer = {"widths": (128,), "variants": ("llama",)} if options.quick else {}
-        keep(against_transformers(repeats, work, vocabulary, compiled=True, **fewer), options.out)
+        keep(against_transformers(repeats, work, vocabulary, compiled=True), options.out)
 
 
 if __name__ == "__main__":

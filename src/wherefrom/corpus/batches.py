@@ -21,7 +21,7 @@ from numpy.random import Generator
 from wherefrom.corpus.examples import Example
 
 POOL_ROWS = 4096
-MAX_PADDING_SHARE = 0.09  # padding allowed in a part, as a share of its other tokens
+PART_ROWS = 16  # rows of similar length that are padded alike, in batches of so many rows
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,8 @@ class BatchStream:
                     examples.append(replace(example, source=source.numbers[record]))
         shuffled = [examples[i] for i in rng.permutation(len(examples))]
         if self._examples is not None:
-            size = self._examples
-            groups = [shuffled[i : i + size] for i in range(0, len(shuffled), size)]
-            return [self._batch(_cut_by_waste(group)) for group in groups]
+            groups = [sorted(group, key=len) for group in _cut(shuffled, self._examples)]
+            return [self._batch(_cut(group, PART_ROWS)) for group in groups]
         assert self._tokens is not None
         parts: list[list[Example]] = [[]]  # of examples of similar length, padding included
         for example in sorted(shuffled, key=len):
@@ -158,14 +157,5 @@ class BatchStream:
         return Batch(tuple(parts), weight, tokens)
 
 
-def _cut_by_waste(group: list[Example]) -> list[list[Example]]:
-    """One batch's rows cut into parts of similar length, so that few tokens are padding."""
-    parts: list[list[Example]] = []
-    real = 0  # tokens of the last part without padding
-    for example in sorted(group, key=len, reverse=True):
-        real += len(example)
-        if not parts or len(parts[-1][0]) * (len(parts[-1]) + 1) - real > MAX_PADDING_SHARE * real:
-            parts.append([])
-            real = len(example)
-        parts[-1].append(example)
-    return parts
+def _cut(examples: list[Example], size: int) -> list[list[Example]]:
+    return [examples[i : i + size] for i in range(0, len(examples), size)]
