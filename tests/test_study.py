@@ -27,11 +27,9 @@ from wherefrom.study import (
     MAX_STOPPING_QUESTIONS,
     StudyFiles,
     embedded_files,
-    hold_out_probes,
-    read_probes,
-    readable_share,
+    extract_stopping_questions,
+    hold_out_stopping_questions,
     run_study,
-    write_predictions,
 )
 from wherefrom.training.optim import Muon
 from wherefrom.training.recipes import Budget, load_recipe
@@ -184,31 +182,31 @@ def test_what_only_people_left_out_are_told_of_is_in_no_vocabulary(tmp_path, qui
         assert known == set(names) - left_out
 
 
-def test_those_who_tell_when_training_ends_are_not_learned_nor_calibrate_nor_judge(tmp_path):
+def test_stopping_questions_are_neither_learned_nor_calibrate_nor_judge(tmp_path):
     place = write_world(make_world(700, 1), tmp_path / "world")
     corpus = read_documents(place / "documents.txt")
     train, dev = (read_questions(place / f"{name}.tsv") for name in ("train", "dev"))
     whole = split_subjects(corpus, train, dev, seed=3)
-    split, probes = hold_out_probes(whole, seed=3)
-    asked = {question.subject for question in probes}
+    split, stopping = hold_out_stopping_questions(whole, seed=3)
+    asked = {question.subject for question in stopping}
     learned = {question.subject for question in split.train.questions}
     assert 10 <= len(asked) <= len(learned) / 19
-    assert len(probes) <= MAX_STOPPING_QUESTIONS
+    assert len(stopping) <= MAX_STOPPING_QUESTIONS
     assert not asked & learned
     assert not asked & {subject.subject for subject in split.subjects}
     silent = [q for q in whole.train.questions if q.subject in asked and q.is_silent]
-    held_out = len(probes) + len(silent)
+    held_out = len(stopping) + len(silent)
     assert held_out + len(split.train.questions) == len(whole.train.questions)
-    assert hold_out_probes(whole, seed=3)[1] == probes != hold_out_probes(whole, seed=4)[1]
-    facts = read_facts(split.corpus, split.train.questions)
-    assert 0.9 < readable_share(probes, facts) <= 1
-    assert readable_share(read_probes(split, seed=3), facts) == 1
-    assert readable_share([replace(probe, answer="nowhere") for probe in probes], facts) == 0
-
-
-def test_a_prediction_is_one_line_whatever_was_said(tmp_path):
-    write_predictions(tmp_path / "deep" / "out.txt", ["a\nb", "c\u2028d", "", "e"])
-    assert lines_of(tmp_path / "deep" / "out.txt") == ["a b", "c d", "", "e"]
+    again, other = (hold_out_stopping_questions(whole, seed=seed)[1] for seed in (3, 4))
+    assert again == stopping != other
+    read_facts(split.corpus, split.train.questions)
+    job = Settings(recipe=load_recipe("pointed")).job(
+        tmp_path / "run", kind="study", phases=(), corpus=split.corpus, questions=split.train
+    )
+    assert 0.9 < job.stop_by(stopping).readable <= 1
+    assert job.stop_by(extract_stopping_questions(split, seed=3)).readable == 1
+    wrong = [replace(question, answer="nowhere") for question in stopping]
+    assert job.stop_by(wrong).readable == 0
 
 
 def test_a_changed_file_is_refused_while_only_the_twin_has_started(

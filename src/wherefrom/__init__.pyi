@@ -22,7 +22,7 @@ from wherefrom.provenance.ask import Asker as Asker
 from wherefrom.provenance.ask import open_asker as open_asker
 from wherefrom.provenance.guarantee import Guarantee as Guarantee
 from wherefrom.provenance.verdicts import Verdict as Verdict
-from wherefrom.recall.decode import Recall as Recall
+from wherefrom.recall.table import Recall as Recall
 from wherefrom.study import StudyResult as StudyResult
 from wherefrom.training.run_folder import Run as Run
 

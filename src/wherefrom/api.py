@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wherefrom.corpus.questions import QuestionSet
     from wherefrom.provenance.ask import Asker
     from wherefrom.provenance.verdicts import Verdict
-    from wherefrom.recall.decode import Recall
+    from wherefrom.recall.table import Recall
     from wherefrom.study import StudyResult
     from wherefrom.training.loop import Observer
     from wherefrom.training.run_folder import Run
@@ -164,14 +164,16 @@ class Wherefrom:
     @public
     def evaluate(self, questions: QuestionSet | str | Path) -> Recall:
         from wherefrom.corpus.questions import QuestionSet
-        from wherefrom.evaluation import answer_questions, count_right, read_asked_questions
+        from wherefrom.evaluation import answer_questions, read_asked_questions
+        from wherefrom.recall.table import count_right
 
         run = self._require_own_model()
         refused: dict[int, str] = {}
         if not isinstance(questions, QuestionSet):
             questions, refused = checked(read_asked_questions)(run, questions)
         questions.require_answers()
-        return count_right(questions, answer_questions(run, questions, refused))
+        answers = answer_questions(run, questions, refused)
+        return count_right(questions.questions, [answer.text for answer in answers])
 
     @public
     def judge(

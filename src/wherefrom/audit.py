@@ -41,7 +41,7 @@ from wherefrom.provenance.signals.prompted import (
     splice_names,
 )
 from wherefrom.provenance.signals.reader import SignalState
-from wherefrom.recall.decode import Recall
+from wherefrom.recall.table import Recall
 from wherefrom.storage import format_json, make_folder
 from wherefrom.training import run_folder
 from wherefrom.training.record import (

@@ -22,8 +22,15 @@ from wherefrom.corpus.split import Split, split_dev
 from wherefrom.errors import UserError
 from wherefrom.provenance.answers import write_dev_answers
 from wherefrom.provenance.ask import open_asker
-from wherefrom.recall.decode import Answer, Recall, answer_all, score
-from wherefrom.study import Row, baseline_answers, compare_rows, make_row
+from wherefrom.recall.decode import Answer, answer_all
+from wherefrom.recall.table import (
+    Recall,
+    Row,
+    answer_by_baselines,
+    compare_rows,
+    count_right,
+    make_table,
+)
 from wherefrom.training.forecast import (
     QUESTIONS,
     add_up_passes,
@@ -138,14 +145,6 @@ def answer_questions(
     return [nothing if one.line in refused else next(said) for one in asked.questions]
 
 
-def count_right(asked: QuestionSet, answers: Sequence[Answer]) -> Recall:
-    """Exact answers; questions that no document answers do not count: no model can be silent."""
-    pairs = zip(asked.questions, answers, strict=True)
-    stated = [(question, answer) for question, answer in pairs if not question.is_silent]
-    labels = [question.answer or "" for question, _ in stated]
-    return score([answer.text for _, answer in stated], labels)
-
-
 def evaluate_run(
     run: Run,
     asked: QuestionSet,
@@ -178,12 +177,17 @@ def evaluate_run(
     for name, model in models.items():
         others = answers if model is run else answer_questions(model, asked, refused)
         said[name] = [answer.text for answer in others]
-    rows = _make_rows(asked, said, models)
+    seconds = {
+        name: model.record.earlier_seconds + model.record.seconds for name, model in models.items()
+    }
+    about = {name: describe_model(model) for name, model in models.items()}
+    rows = make_table(asked.questions, said, about, seconds)
     notes += [*learned.notes, *_note_learned(learned, asked)]
     by_name = {row["name"] for row in rows}
     if by_name >= {"model", "majority", "reader"}:
         notes += compare_rows(rows)
-    return Evaluation(asked, answers, count_right(asked, answers), rows, said, notes)
+    recall = count_right(asked.questions, predictions)
+    return Evaluation(asked, answers, recall, rows, said, notes)
 
 
 def record_evaluation(run: Run, evaluation: Evaluation) -> None:
@@ -263,33 +267,7 @@ def _answer_without_model(learned: LearnedFrom, asked: QuestionSet) -> dict[str,
     if learned.questions is None:
         return {}
     database = learned.corpus and read_facts(learned.corpus, learned.questions.questions)
-    return baseline_answers(learned.questions, asked, database)
-
-
-def _make_rows(
-    asked: QuestionSet, said: Mapping[str, Sequence[str]], models: Mapping[str, Run]
-) -> list[Row]:
-    """The table: baselines, questions only, other runs, this run, and the reader."""
-    about = {
-        "majority": "always the commonest answer of its kind",
-        "by name": "naive Bayes on the letters",
-        "reader": "with the text at hand; no model",
-    }
-    common = set(said.get("majority", ()))
-    if len(common) == 1:
-        about["majority"] = f"always {common.pop()}"
-    about |= {name: describe_model(run) for name, run in models.items()}
-    order = ["majority", "by name", "questions only"]
-    order += [name for name in models if name not in ("model", *order)]
-    rows = []
-    for name in (*order, "model", "reader"):
-        if name in said:
-            pairs = list(zip(asked.questions, said[name], strict=True))
-            row = make_row(name, about[name], pairs, models.get(name))
-            if row["seconds"] is not None:
-                row["seconds"] += models[name].record.earlier_seconds
-            rows.append(row)
-    return rows
+    return answer_by_baselines(learned.questions.questions, asked.questions, database)
 
 
 def describe_model(run: Run) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -32,7 +32,17 @@ from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.after_training import calibrate_and_judge
 from wherefrom.provenance.answers import write_dev_answers
 from wherefrom.provenance.names import are_people
-from wherefrom.recall.decode import Recall, answer_all, guess_by_name, majority_answer, score
+from wherefrom.recall.decode import answer_all
+from wherefrom.recall.table import (
+    Recall,
+    Row,
+    answer_by_baselines,
+    compare_rows,
+    count_right,
+    make_row,
+    make_table,
+    read_answer,
+)
 from wherefrom.storage import make_folder, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer, Say, run_training, trim_memory
@@ -54,16 +64,14 @@ from wherefrom.training.run_folder import (
     open_folder,
     read_learned_documents,
 )
-from wherefrom.training.settings import Settings, TrainingJob
+from wherefrom.training.settings import Settings, TrainingJob, VocabularyText
 
 MAX_STOPPING_QUESTIONS = 200  # at most so many questions are asked while training
 SCRATCH = Path("twins", "scratch")  # the model that learns from the questions alone
-LONGER_EPOCHS, LONGER_BASE_EPOCHS = 600, 30  # advised where recall is low
 # a phase that keeps the weights: one step that is too small to change them
 NO_TRAINING: dict[str, Any] = {"steps": 1, "epochs": None, "minutes": None, "most_epochs": None}
 NO_TRAINING |= {"lr": 1e-12, "muon_lr": 1e-12, "warmup_steps": 0}
 MIN_STOPPING_SUBJECTS = 10  # fewer subjects than this are not held out
-Row = dict[str, Any]  # one line of the study's table, as run.json keeps it
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,10 @@ class StudyResult(Printable):
         }
 
     def summary(self) -> list[tuple[str, str]]:
-        rows = [(row["name"], f"{recall_of(row)} ({row['about']})") for row in self.rows]
+        rows = [
+            (row["name"], f"{Recall(row['correct'], row['total'])} ({row['about']})")
+            for row in self.rows
+        ]
         return [("run", str(self.run.folder)), *rows, *(("note", note) for note in self.notes)]
 
 
@@ -195,6 +206,11 @@ class PreparedStudy:
     parent: Run | None = None  # the run that it continues
 
     @property
+    def unread_subjects(self) -> set[str]:
+        """Dev subjects whose documents the model does not read."""
+        return {s.subject for s in self.split.with_role(JUDGED) if s.source == LEFT_OUT}
+
+    @property
     def _letters(self) -> list[str]:
         """Texts that a vocabulary of characters must cover."""
         files = filter(None, (self.given.dev, self.given.unseen))
@@ -210,8 +226,7 @@ class PreparedStudy:
             kind="scratch",
             phases=settings.budget.divide([settings.recipe.scratch], whole=False),
             questions=self.split.train,
-            vocabulary_from=self.split.corpus.documents,
-            letters_from=self._letters,
+            vocabulary=VocabularyText(self.split.corpus.documents, self._letters),
         )
 
     def job(self, out: Path) -> TrainingJob:
@@ -225,18 +240,16 @@ class PreparedStudy:
         }
         if train.endings:
             details["endings"] = train.endings
-        return settings.job(
+        job = settings.job(
             out,
             kind="study",
             phases=settings.budget.divide(settings.recipe.phases),
             parent=self.parent,
             corpus=split.corpus,
             questions=split.train,
-            letters_from=self._letters,
-            probes=self.stopping_questions,
-            readable=readable_share(self.stopping_questions, split.corpus),
-            details=details,
+            vocabulary=VocabularyText(letters=self._letters),
         )
+        return job.add_details(**details).stop_by(self.stopping_questions)
 
     def save(self, out: Path) -> None:
         """Write the database of the run, and the files that were converted."""
@@ -257,18 +270,12 @@ class PreparedStudy:
 
     def recall(self, run: Run) -> Recall:
         """Recall of the dev questions by a run."""
-        return self._score(ask_file(run, self.given.dev))
+        return count_right(self.given.dev.questions, ask_file(run, self.given.dev))
 
     def recall_of_reader(self) -> Recall:
         """Recall of the dev questions by the reader, which has the text before it."""
-        answers = baseline_answers(self.split.train, self.given.dev, self.split.corpus)
-        return self._score(answers["reader"])
-
-    def _score(self, answers: Sequence[str]) -> Recall:
-        pairs = zip(self.given.dev.questions, answers, strict=True)
-        stated = [(question, answer) for question, answer in pairs if not question.is_silent]
-        labels = [question.answer or "" for question, _ in stated]
-        return score([answer for _, answer in stated], labels)
+        dev = self.given.dev.questions
+        return count_right(dev, [read_answer(question, self.split.corpus) for question in dev])
 
 
 def prepare_study(
@@ -299,11 +306,11 @@ def prepare_study(
     stopping: list[Question] = []
     ends_by_recall = any(phase.most_epochs for phase in phases)
     if ends_by_recall:
-        split, stopping = hold_out_probes(split, seed=settings.seed)
+        split, stopping = hold_out_stopping_questions(split, seed=settings.seed)
     read_facts(split.corpus, split.train.questions)
     trim_memory()
     if ends_by_recall and not stopping:
-        stopping = read_probes(split, seed=settings.seed)
+        stopping = extract_stopping_questions(split, seed=settings.seed)
     notes = (*given.notes, *describe_facts(split.corpus, files.train), *split.notes)
     if parent is not None:
         _check_not_learned(parent, split)
@@ -422,12 +429,17 @@ def run_study(
         job = prepared.job(out)
         run = run_training(job, settings, observe=observe, say=say)
         trim_memory()
-        answers = baseline_answers(split.train, dev, split.corpus)
+        answers = answer_by_baselines(split.train.questions, dev.questions, split.corpus)
         answers |= {"questions only": ask_file(questions_only, dev), "model": ask_file(run, dev)}
-        rows = _rows(run, questions_only, prepared, answers)
+        unread = prepared.unread_subjects
+        about = {"model": _describe_model(run, settings, has_unread=bool(unread))}
+        seconds = {"model": run.record.seconds, "questions only": questions_only.record.seconds}
+        rows = make_table(dev.questions, answers, about, seconds, unread)
         if unseen is not None:
             pairs = list(zip(unseen.questions, ask_file(run, unseen), strict=True))
-            rows.append(make_row("unseen subjects", "in no document: guesses", pairs, run))
+            rows.append(
+                make_row("unseen subjects", "in no document: guesses", pairs, seconds["model"])
+            )
         notes = [*compare_rows(rows), _describe_shown(run), *prepared.notes]
 
         def finish() -> None:
@@ -442,7 +454,7 @@ def run_study(
     return StudyResult(replace(run, record=record), rows, record.notes, record.judgement)
 
 
-def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
+def hold_out_stopping_questions(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
     """The split without a twentieth of the subjects that it learns from, and their questions.
 
     They decide when training ends, and neither calibrate nor judge. With few subjects, none.
@@ -460,7 +472,7 @@ def hold_out_probes(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
     return replace(split, train=train), stopping
 
 
-def read_probes(split: Split, *, seed: int) -> list[Question]:
+def extract_stopping_questions(split: Split, *, seed: int) -> list[Question]:
     """For texts with few questions: facts read off the text, about subjects that do not judge."""
     corpus = split.corpus
     judged = {corpus.subject_id(fold_words(s.subject)) for s in split.with_role(JUDGED)}
@@ -469,27 +481,14 @@ def read_probes(split: Split, *, seed: int) -> list[Question]:
         for template, number in corpus.stated_subjects()
         if SLOT in template and number not in judged
     ]
-    probes = []
-    for i in (
-        np.random.default_rng([seed, 31]).permutation(len(stated))[:MAX_STOPPING_QUESTIONS].tolist()
-    ):
-        template, number = stated[i]
+    order = np.random.default_rng([seed, 31]).permutation(len(stated))
+    chosen = [stated[i] for i in order[:MAX_STOPPING_QUESTIONS].tolist()]
+    questions = []
+    for template, number in chosen:
         name = corpus.spell(number)
         answer = corpus.extracted(template, fold_words(name))[0].text
-        probes.append(Question(0, template.replace(SLOT, name), name, answer, template))
-    return probes
-
-
-def readable_share(probes: Sequence[Question], corpus: Database) -> float:
-    """The share of the probes whose answer is the one that is read from the documents."""
-    found = sum(read_answer(probe, corpus) == probe.answer for probe in probes)
-    return found / max(1, len(probes))
-
-
-def read_answer(question: Question, corpus: Database) -> str:
-    """The likeliest answer by the facts of the text, "" if they have none."""
-    stated = corpus.extracted(question.template, fold_words(question.subject))
-    return stated[0].text if stated else ""
+        questions.append(Question(0, template.replace(SLOT, name), name, answer, template))
+    return questions
 
 
 def find_files(
@@ -527,105 +526,12 @@ def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
     return StudyFiles(*(folder / name for name in names))
 
 
-def write_predictions(path: Path, answers: Sequence[str]) -> None:
-    """One answer a line, in the order of the questions."""
-    make_folder(path.parent)
-    write_whole(path, "".join(" ".join(answer.splitlines()) + "\n" for answer in answers))
-
-
-def baseline_answers(
-    train: QuestionSet, dev: QuestionSet, corpus: Database | None
-) -> dict[str, list[str]]:
-    """Answers without a model: the commonest one, a guess by the name, and the text's reader."""
-    answers: dict[str, dict[Question, str]] = {"majority": {}, "by name": {}}
-    for template in dict.fromkeys(question.template for question in dev.questions):
-        questions = [q for q in dev.questions if q.template == template]
-        answered = [q for q in train.questions if not q.is_silent]
-        learned = [q for q in answered if q.template == template] or answered
-        answers["majority"] |= dict.fromkeys(questions, majority_answer(learned))
-        answers["by name"] |= zip(questions, guess_by_name(learned, questions), strict=True)
-    if corpus is not None:
-        answers["reader"] = {question: read_answer(question, corpus) for question in dev.questions}
-    return {name: [column[q] for q in dev.questions] for name, column in answers.items()}
-
-
-def _rows(
-    run: Run,
-    questions_only: Run,
-    prepared: PreparedStudy,
-    answers: Mapping[str, Sequence[str]],
-) -> list[Row]:
-    """The table on dev; subjects that were left out have a row of their own."""
-    dev, split, recipe = prepared.given.dev, prepared.split, prepared.settings.recipe
-    pairs = {name: list(zip(dev.questions, answers[name], strict=True)) for name in answers}
-    common = set(answers["majority"])
-    always = common.pop() if len(common) == 1 else "the commonest answer of its kind"
-    config = run.model.config
+def _describe_model(run: Run, settings: Settings, *, has_unread: bool) -> str:
+    """What reached the model of a study, and its shape, in one line."""
+    config, recipe = run.model.config, settings.recipe
     shape = f"{config.variant}, {config.layers} layers, width {config.width}"
     about = f"{recipe.rung}: recipe {recipe.name}; {shape}"
-    gone = {s.subject for s in split.subjects if s.role == JUDGED and s.source == LEFT_OUT}
-    known = [(q, answer) for q, answer in pairs["model"] if q.subject not in gone]
-    unknown = [(q, answer) for q, answer in pairs["model"] if q.subject in gone]
-    if gone:
-        about += "; dev subjects in its documents"
-    rows = [
-        make_row("majority", f"always {always}", pairs["majority"]),
-        make_row("by name", "naive Bayes on the letters", pairs["by name"]),
-        make_row(
-            "questions only", "same model, no document", pairs["questions only"], questions_only
-        ),
-        make_row("model", about, known, run),
-        make_row("reader", "with the text at hand; no model", pairs["reader"]),
-    ]
-    if gone:
-        rows.append(make_row("left-out subjects", "dev subjects left out: guesses", unknown, run))
-    return rows
-
-
-def make_row(
-    name: str, about: str, pairs: Sequence[tuple[Question, str]], run: Run | None = None
-) -> Row:
-    """A line of the table, from questions with their answers; `relations` has each relation.
-
-    Questions that no document answers do not count: a model alone cannot be silent.
-    """
-    pairs = [(question, answer) for question, answer in pairs if not question.is_silent]
-
-    def recall(pairs: Sequence[tuple[Question, str]]) -> Row:
-        labels = [question.answer or "" for question, _ in pairs]
-        return {**score([answer for _, answer in pairs], labels).to_dict()}
-
-    templates = list(dict.fromkeys(q.template for q, _ in pairs if q.template))
-    relations = {}
-    if len(templates) > 1:
-        for template in templates:
-            relations[template] = recall([pair for pair in pairs if pair[0].template == template])
-    seconds = run.record.seconds if run else None
-    row = {"name": name, "about": about, **recall(pairs)}
-    return {**row, "seconds": seconds, "relations": relations}
-
-
-def compare_rows(rows: Sequence[Row]) -> list[str]:
-    """A note where the model recalls less than the majority answer or the reader, and why."""
-    by_name = {row["name"]: row for row in rows}
-    model, common, reader = (by_name[name] for name in ("model", "majority", "reader"))
-    if model["correct"] > common["correct"]:
-        # with subjects left out, both rows count what both can know
-        if model["correct"] >= 0.9 * reader["correct"]:
-            return []
-        return [
-            f"The model recalls less than can be read from the text ({model['correct']} against "
-            f"{reader['correct']} answers): train for longer, such as with --epochs "
-            f"{LONGER_BASE_EPOCHS if 'base model' in by_name else LONGER_EPOCHS}."
-        ]
-    why = "the documents rarely state the answers, or in words that are not recognised"
-    if reader["recall"] > 2 * common["recall"]:
-        larger = "--base" if "base model" in by_name else "--size"
-        why = f"the text states the answers, so train for longer or with a larger {larger}"
-    return [
-        f"The model does not beat the majority answer ({100 * model['recall']:.1f} % against "
-        f"{100 * common['recall']:.1f} %): it has not learned to answer; {why}."
-    ]
+    return f"{about}; dev subjects in its documents" if has_unread else about
 
 
 def _describe_shown(run: Run) -> str:
@@ -636,10 +542,6 @@ def _describe_shown(run: Run) -> str:
         f"Training rows show the model {shown.shown:.0%} of the text's tokens, and it learns to "
         f"predict {shown.learned:.0%} of them."
     )
-
-
-def recall_of(row: Row) -> Recall:
-    return Recall(row["correct"], row["total"])
 
 
 def ask_file(run: Run, file: QuestionSet) -> list[str]:

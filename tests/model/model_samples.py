@@ -15,10 +15,6 @@ from wherefrom.model.mixers import VARIANTS
 
 ROWS, LENGTH, VOCABULARY, BLOCK, LAYERS, HEADS, HEAD, LATENTS = 5, 23, 31, 37, 7, 3, 22, 11
 EVERY = pytest.mark.parametrize("variant", sorted(VARIANTS))
-EVERY_WAY = pytest.mark.parametrize(
-    ("variant", "reads"),
-    [*((variant, "strided") for variant in sorted(VARIANTS)), ("perceiver", "first")],
-)
 # in double precision what is computed in another order differs by about 1e-15 times the size
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 

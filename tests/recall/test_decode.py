@@ -18,13 +18,8 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.model.interface import LONGEST_ANSWER, MAX_LENGTH_SPREAD, group_by_length
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.model.own import OwnModel
-from wherefrom.recall.decode import (
-    Recall,
-    answer_all,
-    guess_by_name,
-    majority_answer,
-    score,
-)
+from wherefrom.recall.decode import answer_all
+from wherefrom.recall.table import Recall, guess_by_name, majority_answer, score
 
 QUESTIONS = [
     "Where?",

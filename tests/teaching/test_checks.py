@@ -13,7 +13,7 @@ import torch
 
 from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.model.config import make_config
-from wherefrom.model.decoder import Decoder, LatentPair
+from wherefrom.model.decoder import Decoder, LatentBasis
 from wherefrom.model.mixers import Synthesizer, causal_mask
 from wherefrom.teaching import assignment, checks, reference, reference_model
 
@@ -134,7 +134,7 @@ class TestTheReferenceIsTheProjectsOwnMathematics:
         ours = causal_mask(6, 6, torch.device("cpu")).numpy()
         assert (reference.causal_mask(6) == ours).all()
         sizes = {"block": 11, "layers": 3, "heads": 1, "width": 4, "latents": 3}
-        pair = LatentPair(make_config(variant="perceiver", vocabulary=9, **sizes))
+        pair = LatentBasis(make_config(variant="perceiver", vocabulary=9, **sizes))
         down, up = reference.perceiver_masks(11, 3)
         assert (down == pair.down_mask(slice(0, 3), 11).numpy()).all()
         assert (up == pair.up_mask(0, 11, 3).numpy()).all()

@@ -13,9 +13,9 @@ from wherefrom.corpus.questions import SLOT, read_questions
 from wherefrom.corpus.split import split_subjects
 from wherefrom.corpus.tokenizer import MASK, PAD
 from wherefrom.corpus.world import make_world, write_world
-from wherefrom.study import hold_out_probes
+from wherefrom.study import hold_out_stopping_questions
 from wherefrom.training.recipes import load_recipe, shipped_recipes
-from wherefrom.training.settings import Settings
+from wherefrom.training.settings import Settings, VocabularyText
 from wherefrom.training.sources import TrainingData, stream_for
 
 POOLS = 3  # of 4,096 rows each, from each phase
@@ -31,7 +31,7 @@ def split(tmp_path_factory):
     train = read_questions(folder / "train.tsv", subjects=names)
     dev = read_questions(folder / "dev.tsv", train.templates, subjects=names)
     split = split_subjects(corpus, train, dev, set_aside=0.1, leave_out=0.1, seed=1)
-    split, stopping = hold_out_probes(split, seed=1)
+    split, stopping = hold_out_stopping_questions(split, seed=1)
     roles = {subject.role for subject in split.subjects}
     sources = {subject.source for subject in split.subjects}
     assert stopping
@@ -72,7 +72,7 @@ def test_every_question_in_a_training_row_is_a_line_of_the_training_file(name, s
         phases=recipe.phases,
         corpus=split.corpus,
         questions=split.train,
-        letters_from=letters,
+        vocabulary=VocabularyText(letters=letters),
     )
     data = TrainingData.encode(
         read_facts(split.corpus, job.questions), job.questions, job.tokens, job.config.block

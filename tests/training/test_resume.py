@@ -78,7 +78,10 @@ class TestInOneProcess:
     def test_it_ends_when_recall_stops_growing_also_after_a_stop(self, tmp_path, monkeypatch):
         monkeypatch.setattr(pace, "LEAST_STEPS", 100)
         learned = questions()[::2]
-        how = {"data": TrainingData.encode(None, learned, tokens(), BLOCK), "probes": learned}
+        how = {
+            "data": TrainingData.encode(None, learned, tokens(), BLOCK),
+            "stopping": learned,
+        }
         keys = {"steps": None, "epochs": 40, "most_epochs": 900, "floor": 1.0, "average": 0.1}
         only = Mixture(question=1.0)
         phase = make_phase(mixture=only, batch_examples=10, optimizer="muon", **keys)

@@ -99,7 +99,10 @@ def make_model(variant: str = "llama", **shape: Any) -> Decoder:
 
 
 def make_job(
-    folder: Path, phases: Sequence[Phase], seed: int = 3, probes: Sequence[Question] = ()
+    folder: Path,
+    phases: Sequence[Phase],
+    seed: int = 3,
+    stopping: Sequence[Question] = (),
 ) -> TrainingJob:
     folder.mkdir(exist_ok=True)
     record = JobRecord(
@@ -110,7 +113,7 @@ def make_job(
         zero_init=False,
         tokens="chars",
     )
-    return TrainingJob(folder, tokens(), record, probes=probes)
+    return TrainingJob(folder, tokens(), record, stopping_questions=stopping)
 
 
 def train_model(
@@ -124,12 +127,12 @@ def train_model(
     observe: Observer | None = None,
     checkpoint_every: float = 1e8,
     data: TrainingData | None = None,
-    probes: Sequence[Question] = (),
+    stopping: Sequence[Question] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Decoder:
     model = make_model(variant, dropout=dropout)
     settings = Runtime(resume=resume, checkpoint_every=checkpoint_every)
-    job = make_job(folder, phases, seed, probes)
+    job = make_job(folder, phases, seed, stopping)
     train(model, data or training_data(), job, settings, observe=observe, say=say)
     return model
 

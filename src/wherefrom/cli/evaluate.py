@@ -65,7 +65,7 @@ def evaluate(
     )
     from wherefrom.provenance.after_training import calibrate_and_judge
     from wherefrom.report.study_report import make_report
-    from wherefrom.study import write_predictions
+    from wherefrom.storage import make_folder, write_whole
     from wherefrom.training.run_folder import load_run
 
     seed, judged = options["seed"], options["judged"]
@@ -76,7 +76,8 @@ def evaluate(
         report = progress.count("asking", len(asked.questions))
         found = evaluate_run(loaded, asked, refused=refused, beside=others, report=report)
     if out is not None:
-        write_predictions(out, [answer.text for answer in found.answers])
+        lines = [" ".join(answer.text.splitlines()) + "\n" for answer in found.answers]
+        write_whole(make_folder(out.parent) / out.name, "".join(lines))
         echo_err(f"predictions written to {out}")
     try:
         record_evaluation(loaded, found)
@@ -115,7 +116,7 @@ def baseline(
 ) -> None:
     """Score answers that need no text: the majority answer, one answer, a guess by the name."""
     from wherefrom.corpus.questions import read_questions
-    from wherefrom.recall.decode import guess_by_name, majority_answer, score
+    from wherefrom.recall.table import guess_by_name, majority_answer, score
 
     known = read_questions(train, template)
     known.require_answers()

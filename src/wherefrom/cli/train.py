@@ -128,7 +128,7 @@ def study(
     the text by adapters, or with --full in all of its weights. With --add FILE and a RUN in place
     of the files, a finished study goes on with more documents in another folder.
     """
-    from wherefrom.study import compare_rows
+    from wherefrom.recall.table import compare_rows
 
     if no_training and added is None:
         raise UserError("--no-training goes with --add FILE.")
@@ -231,8 +231,7 @@ def pretrain(variant: str, corpus: Path, out: Path, as_json: bool, **options: An
         kind="pretrain",
         phases=settings.budget.divide(phases),
         corpus=read_documents(corpus),
-        details={"recipe": settings.recipe.name},
-    )
+    ).add_details(recipe=settings.recipe.name)
     _train(replace(job, recipe_phases=phases), settings, as_json)
 
 
@@ -251,6 +250,7 @@ def finetune(
     from wherefrom.corpus.questions import read_questions
     from wherefrom.training.recipes import find_rung
     from wherefrom.training.run_folder import load_run
+    from wherefrom.training.settings import VocabularyText
 
     if len(start) != (2 if scratch else 1):
         raise UserError(
@@ -276,12 +276,11 @@ def finetune(
         phases=settings.budget.divide(phases),
         questions=asked,
         parent=parent,
-        vocabulary_from=read_documents(start[1]).documents if scratch else (),
-        details={
-            "recipe": settings.recipe.name,
-            "rung": earlier.rung if earlier and earlier.rung else find_rung([*before, *phases]),
-            "earlier_seconds": earlier.earlier_seconds + earlier.seconds if earlier else 0.0,
-        },
+        vocabulary=VocabularyText(read_documents(start[1]).documents) if scratch else None,
+    ).add_details(
+        recipe=settings.recipe.name,
+        rung=earlier.rung if earlier and earlier.rung else find_rung([*before, *phases]),
+        earlier_seconds=earlier.earlier_seconds + earlier.seconds if earlier else 0.0,
     )
     _train(replace(job, recipe_phases=phases), settings, as_json)
 

@@ -35,7 +35,7 @@ from wherefrom.storage import digest_of, sync_folder
 
 T = TypeVar("T")
 RUN_DATABASE = "run.sqlite"
-FORMAT: Literal[5] = 5  # of run folders: of this database and of run.json
+FORMAT: Literal[6] = 6  # of run folders: of this database and of run.json
 WRITTEN = "questions: "  # in `about`, before a role whose questions were written
 ROWS_AT_ONCE = 1_000  # that are read or written by one statement
 SCHEMA = """

@@ -46,7 +46,7 @@ from wherefrom.provenance.attribution.retraining import (
 from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.provenance.audited import BaseRun, open_run, open_trained
 from wherefrom.provenance.signals.prompted import ASKED
-from wherefrom.recall.decode import Recall, score
+from wherefrom.recall.table import Recall, score
 from wherefrom.storage import make_folder, sha256_of
 from wherefrom.training.record import write_record
 from wherefrom.training.run_folder import MODEL_FOLDER, Run

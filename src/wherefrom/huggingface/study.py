@@ -23,7 +23,6 @@ from wherefrom.corpus.questions import SLOT, Question, QuestionSet, question_row
 from wherefrom.corpus.split import (
     CALIBRATION,
     JUDGED,
-    LEFT_OUT,
     Split,
     write_learned,
     write_subjects,
@@ -55,16 +54,13 @@ from wherefrom.provenance.signals.prompted import (
     accepted,
     splice_names,
 )
+from wherefrom.recall.table import answer_by_baselines, compare_rows, make_row, make_table
 from wherefrom.storage import digest_of, format_json, make_folder, read_json
 from wherefrom.study import (
     SCRATCH,
     PreparedStudy,
-    Row,
     StudyFiles,
     StudyResult,
-    baseline_answers,
-    compare_rows,
-    make_row,
     prepare_study,
 )
 from wherefrom.training import run_folder
@@ -334,16 +330,22 @@ def finish_study(
     out, split, dev = run.folder, prepared.split, prepared.given.dev
     train, job = split.train.questions, run.base_job
     state = make_ask_state(questions_only.audited, train, job)
-    answers = baseline_answers(split.train, dev, split.corpus)
+    answers = answer_by_baselines(train, dev.questions, split.corpus)
     answers["base model"] = list(before)
     answers["questions only"] = ask_questions(questions_only.audited, state, dev.questions)
     answers["model"] = ask_trained(run, split, dev, state, count)
-    rows = make_rows(run, questions_only, prepared, answers)
+    shape = f"adapters of rank {job.rank}" if job.rank else "all weights"
+    about = {
+        "base model": f"before training, behind {SHOTS} examples",
+        "model": f"{run.record.rung}: {shape}, {job.steps:,} steps",
+    }
+    seconds = {"model": run.record.seconds, "questions only": questions_only.record.seconds}
+    rows = make_table(dev.questions, answers, about, seconds, prepared.unread_subjects)
     unseen = prepared.given.unseen
     if unseen is not None:
         said = ask_questions(run.audited, state, unseen.questions)
         pairs = list(zip(unseen.questions, said, strict=True))
-        rows.append(make_row("unseen subjects", "in no document: guesses", pairs, run))
+        rows.append(make_row("unseen subjects", "in no document: guesses", pairs, seconds["model"]))
     notes = [*compare_rows(rows), *prepared.notes]
     write_dev_answers(out, dev, answers, results=tuple(rows), notes=tuple(notes))
     update_database(out, lambda database: write_subjects(database, split.subjects))
@@ -390,33 +392,3 @@ def keep_knowledge(
             known,
         )
     keep_files(run.folder, {KNOWLEDGE_FILE: format_json(record)})
-
-
-def make_rows(
-    run: BaseRun,
-    questions_only: BaseRun,
-    prepared: PreparedStudy,
-    answers: dict[str, list[str]],
-) -> list[Row]:
-    """The table on dev, with the model before it was trained; the left-out have their own row."""
-    job, dev = run.base_job, prepared.given.dev
-    shape = f"adapters of rank {job.rank}" if job.rank else "all weights"
-    about = f"{run.record.rung}: {shape}, {job.steps:,} steps"
-    judged = prepared.split.with_role(JUDGED)
-    gone = {subject.subject for subject in judged if subject.source == LEFT_OUT}
-    pairs = {name: list(zip(dev.questions, answers[name], strict=True)) for name in answers}
-    read = [(q, answer) for q, answer in pairs["model"] if q.subject not in gone]
-    rows = [
-        make_row("majority", "always the commonest answer of its kind", pairs["majority"]),
-        make_row("by name", "naive Bayes on the letters", pairs["by name"]),
-        make_row("base model", f"before training, behind {SHOTS} examples", pairs["base model"]),
-        make_row(
-            "questions only", "same model, no document", pairs["questions only"], questions_only
-        ),
-        make_row("model", about, read, run),
-        make_row("reader", "with the text at hand; no model", pairs["reader"]),
-    ]
-    if gone:
-        unread = [(q, answer) for q, answer in pairs["model"] if q.subject in gone]
-        rows.append(make_row("left-out subjects", "dev subjects left out: guesses", unread, run))
-    return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -18,7 +18,7 @@ SIZES: dict[str, tuple[int, int, int]] = {
 
 
 class ModelConfig(BaseModel):
-    """The shape of a model; only the perceiver uses `latents` and `reads`."""
+    """The shape of a model; only the perceiver uses `latents`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -29,7 +29,6 @@ class ModelConfig(BaseModel):
     heads: int = Field(default=8, ge=1)
     width: int = Field(default=256, ge=4)
     latents: int = Field(default=64, ge=1)
-    reads: Literal["strided", "first"] = "strided"
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
 
     @model_validator(mode="after")

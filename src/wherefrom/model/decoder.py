@@ -29,7 +29,7 @@ from wherefrom.model.mixers import (
 )
 
 
-class Feed(nn.Module):
+class FeedForward(nn.Module):
     """W2 gelu(W1 x), or W2 (silu(W1 x) * W3 x), 8/3 as wide inside (Shazeer 2020)."""
 
     def __init__(self, width: int, variant: Variant) -> None:
@@ -54,7 +54,7 @@ class Block(nn.Module):
         self.norm1 = _norm(config, variant)
         self.mixer = variant.mixer(config, bias=variant.bias)
         self.norm2 = _norm(config, variant)
-        self.feed = Feed(config.width, variant)
+        self.feed = FeedForward(config.width, variant)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
@@ -67,18 +67,17 @@ class Block(nn.Module):
         return x + self.dropout(self.feed(self.norm2(x)))
 
 
-class LatentPair(nn.Module):
+class LatentBasis(nn.Module):
     """The perceiver's basis (Jaegle et al. 2021) and its masks.
 
     Latent j attends to inputs up to position `ends[j]`, and positions from there on may attend to
-    it. `reads: strided` spreads the ends over the block; `first` is the course's mask, ends[j] = j,
-    which no recipe or command can choose: it is there to show what that mask does not read.
+    it. The ends are spread over the block, so that all of it is read.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.basis = nn.Parameter(torch.empty(config.latents, config.width))
-        self.stride = 1 if config.reads == "first" else -(-config.block // config.latents)
+        self.stride = -(-config.block // config.latents)
         self.ends = torch.arange(1, config.latents + 1) * self.stride - 1
 
     def new_latents(self, start: int, stop: int) -> slice:
@@ -114,7 +113,7 @@ class Decoder(nn.Module):
         self.rotation = None if learned else Rotation(config.head_width, config.block)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config, self.variant) for _ in range(config.layers))
-        self.latent = LatentPair(config) if self.variant.latent else None
+        self.latent = LatentBasis(config) if self.variant.latent else None
         self.norm = _norm(config, self.variant)
         self.head = nn.Linear(config.width, config.vocabulary, bias=False)
 

@@ -24,7 +24,8 @@ from wherefrom.provenance.judging import Judged, ask_subjects, require_evidence
 from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, compare_rates, rate
 from wherefrom.provenance.signals.likelihood import are_places, can_encode
 from wherefrom.provenance.verdicts import AskedRun, AskOptions
-from wherefrom.recall.decode import encode_prompts, guess_by_name
+from wherefrom.recall.decode import encode_prompts
+from wherefrom.recall.table import guess_by_name
 from wherefrom.training.run_folder import Run, find_source, read_learned_questions
 
 STUDY_FILE, FILE = "origins.json", "names.json"  # what a study records, and `wherefrom names`

@@ -27,7 +27,8 @@ from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.split import write_learned
 from wherefrom.errors import Stopped, UserError
 from wherefrom.model.decoder import Decoder
-from wherefrom.recall.decode import answer_all, score
+from wherefrom.recall.decode import answer_all
+from wherefrom.recall.table import score
 from wherefrom.storage import format_json, write_whole
 from wherefrom.training.distributed import MAX, Processes, choose_device, join_processes
 from wherefrom.training.forecast import count_passes
@@ -204,7 +205,7 @@ def train(
                     say(length)
                 if pace.asks_now:
                     with averaged(optimizers):
-                        recall = processes.broadcast(probe_recall(model, job))
+                        recall = processes.broadcast(measure_recall(model, job))
                     state.recalls.append((state.step, recall))
                 if state.total_steps % LOG_STEPS == 0 or pace.is_over:
                     rate = phase.lr * scale
@@ -343,12 +344,13 @@ def part_loss(runner: nn.Module, part: MicroBatch, device: torch.device | str) -
     return (losses * weights[select].to(device)).sum()
 
 
-def probe_recall(model: Decoder, job: TrainingJob) -> float:
-    """The share of the probes (held-out questions) that the model answers rightly now."""
-    answers = answer_all(model, job.tokens, [probe.text for probe in job.probes])
+def measure_recall(model: Decoder, job: TrainingJob) -> float:
+    """The share of the stopping questions that the model answers rightly now."""
+    questions = job.stopping_questions
+    answers = answer_all(model, job.tokens, [question.text for question in questions])
     trim_memory()
-    labels = [probe.answer or "" for probe in job.probes]
-    return score([answer.text for answer in answers], labels).share
+    right = [question.answer or "" for question in questions]
+    return score([answer.text for answer in answers], right).share
 
 
 @contextlib.contextmanager

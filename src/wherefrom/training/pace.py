@@ -32,7 +32,7 @@ class Pace:
     def __init__(self, job: TrainingJob, stream: BatchStream, state: TrainingState) -> None:
         self.job, self.stream, self.state = job, stream, state
         self.index, self.phase = state.phase, job.phases[state.phase]
-        self.length = plan_length(self.phase, stream, bool(job.probes))
+        self.length = plan_length(self.phase, stream, bool(job.stopping_questions))
         self.is_twin = bool(job.segments)
 
     @property
@@ -159,5 +159,5 @@ def describe_length(length: PhaseLength, step_seconds: float, job: TrainingJob) 
     return (
         f"width {config.width}, {config.layers} layers, a vocabulary of {config.vocabulary:,}: "
         f"about {usual} for {documents:,} documents, at most {most}, until recall on "
-        f"{len(job.probes):,} questions stops growing"
+        f"{len(job.stopping_questions):,} questions stops growing"
     )

@@ -88,7 +88,7 @@ class JobRecord(_Part):
     documents: str | None = None
     questions: str | None = None
     parent: str | None = None
-    probes: str | None = None
+    stopping_questions: str | None = None
     twin_of: str | None = None
     without: tuple[int, ...] = ()
 
@@ -155,7 +155,7 @@ class RunRecord(_Part):
     replacing: the same for a file that is about to take the place of one of them.
     """
 
-    format: Literal[5] = FORMAT
+    format: Literal[6] = FORMAT
     kind: str
     status: Literal["training", "stopped", "failed", "finished"]
     job: AnyJob

@@ -71,8 +71,8 @@ HASHED_FIELDS = (
     "corpus",
     "documents",
     "parent",
-    "probes",
     "questions",
+    "stopping_questions",
     "vocabulary",
 )  # keys of a job
 MAX_RUN_DEPTH = 3  # how many folders below `runs` a run may lie to be found as the newest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
+from wherefrom.recall.table import read_answer, score
 from wherefrom.storage import digest_of, read_json_lines
 from wherefrom.training.recipes import Budget, Phase, Recipe
 from wherefrom.training.record import JobRecord, SourceRecord, check_file, find_problem
@@ -30,9 +31,9 @@ class TrainingJob:
     """One run to train: its folder, and everything that decides its weights.
 
     record: the part of run.json that must be the same when the run is resumed; details: the rest.
-    left_out: lines of documents that have no loss. probes: questions that decide when it ends;
-    readable: the share of them whose answers can be read from the documents. recipe_phases: the
-    phases without the budget, if their passes are to be counted.
+    left_out: lines of documents that have no loss. stopping_questions: recall on them decides when
+    it ends; readable: the share of them whose answers can be read from the documents.
+    recipe_phases: the phases without the budget, if their passes are to be counted.
     """
 
     out: Path
@@ -44,7 +45,7 @@ class TrainingJob:
     parent: Run | None = None
     segments: Sequence[Segment] = ()  # of the run whose steps it repeats
     left_out: Collection[int] = ()
-    probes: Sequence[Question] = ()
+    stopping_questions: Sequence[Question] = ()
     readable: float = 0.0
     recipe_phases: Sequence[Phase] = ()
 
@@ -55,6 +56,32 @@ class TrainingJob:
     @property
     def config(self) -> ModelConfig:
         return self.record.model
+
+    def add_details(self, **details: Any) -> TrainingJob:
+        """The same job with more fields of run.json."""
+        return replace(self, details={**self.details, **details})
+
+    def stop_by(self, questions: Sequence[Question]) -> TrainingJob:
+        """The same job, which ends when recall on these questions stops growing."""
+        readable = 0.0
+        if self.database is not None:
+            answers = [read_answer(question, self.database) for question in questions]
+            readable = score(answers, [question.answer or "" for question in questions]).share
+        digest = digest_of(question_rows(questions))
+        record = self.record.model_copy(update={"stopping_questions": digest})
+        return replace(self, record=record, stopping_questions=tuple(questions), readable=readable)
+
+
+@dataclass(frozen=True)
+class VocabularyText:
+    """What a vocabulary is made from.
+
+    documents: instead of those that the model reads. letters: texts, such as dev questions, that a
+    vocabulary of characters must cover.
+    """
+
+    documents: Sequence[Document] = ()
+    letters: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,28 +144,21 @@ class Settings(Runtime):
         corpus: Database | None = None,
         questions: QuestionSet | None = None,
         parent: Run | None = None,
-        vocabulary_from: Sequence[Document] = (),
-        letters_from: Sequence[str] = (),
-        probes: Sequence[Question] = (),
-        readable: float = 0.0,
-        details: Mapping[str, Any] | None = None,
+        vocabulary: VocabularyText | None = None,
     ) -> TrainingJob:
-        """The job of training one run in `out`, from a parent run or a new model.
-
-        vocabulary_from: documents to make the vocabulary from, if not those of the corpus.
-        letters_from: texts, such as dev questions, that a vocabulary of characters must cover.
-        """
-        out = Path(out)
+        """The job of training one run in `out`, from a parent run or a new model."""
+        out, vocabulary = Path(out), vocabulary or VocabularyText()
         documents = corpus.documents if corpus else ()
         learned = questions.questions if questions else ()
         templates = questions.templates if questions else parent.templates if parent else ()
         if parent is not None:
             tokens, config = parent.tokens, parent.model.config
-            vocabulary: str = tokens.kind
+            kind_of_tokens: str = tokens.kind
         else:
-            texts = vocabulary_from or documents
-            letters = [*letters_from, *(text for q in learned for text in (q.text, q.answer or ""))]
-            tokens, vocabulary = self._tokenizer(out, texts, templates, letters)
+            texts = vocabulary.documents or documents
+            asked = [text for q in learned for text in (q.text, q.answer or "")]
+            letters = [*vocabulary.letters, *asked]
+            tokens, kind_of_tokens = self._tokenizer(out, texts, templates, letters)
             config = self.config(tokens.size)
         data = describe_sources(out, corpus, questions, parent)
         record = JobRecord(
@@ -147,24 +167,21 @@ class Settings(Runtime):
             phases=tuple(phases),
             seed=self.seed,
             zero_init=self.recipe.zero_init,
-            tokens=vocabulary,
-            vocabulary=digest_of(vocabulary_texts(vocabulary_from)),
+            tokens=kind_of_tokens,
+            vocabulary=digest_of(vocabulary_texts(vocabulary.documents)),
             corpus=corpus.source_sha256 if corpus else None,
             documents=corpus.documents_sha256 if corpus else None,
             questions=digest_of(question_rows(learned)),
             parent=parent.record.sha256 if parent else None,
-            probes=digest_of(question_rows(probes)),
         )
         return TrainingJob(
             out=out,
             tokens=tokens,
             record=record,
-            details={"kind": kind, "templates": tuple(templates), "data": data, **(details or {})},
+            details={"kind": kind, "templates": tuple(templates), "data": data},
             database=corpus,
             questions=learned,
             parent=parent,
-            probes=probes,
-            readable=readable,
         )
 
     def _tokenizer(

@@ -43,7 +43,7 @@ from wherefrom.provenance.attribution.retraining import (
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.provenance.audited import open_run
-from wherefrom.recall.decode import Recall, score
+from wherefrom.recall.table import Recall, score
 from wherefrom.storage import make_folder, sha256_of, write_whole
 from wherefrom.training.loop import Observer
 from wherefrom.training.optim import build_optimizers

@@ -62,7 +62,7 @@ from wherefrom.provenance.names import draw_names
 from wherefrom.provenance.signals.reader import relation_of
 from wherefrom.provenance.verdicts import Verdict, add_trace
 from wherefrom.provenance.wording import shorten
-from wherefrom.recall.decode import guess_by_name
+from wherefrom.recall.table import guess_by_name
 from wherefrom.storage import format_json, write_whole
 from wherefrom.training.loop import Observer
 from wherefrom.training.recipes import find_rung

@@ -49,7 +49,7 @@ from wherefrom.provenance.metrics import DEFINED, LEVEL, RESAMPLES, Answers, Flo
 from wherefrom.provenance.signals.reader import RIVALS, SIGNS, SUPPORT
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun, AskOptions
 from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
-from wherefrom.recall.decode import score
+from wherefrom.recall.table import score
 from wherefrom.storage import format_json
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.loop import Observer
