@@ -19,8 +19,9 @@ from wherefrom.provenance.attribution import retraining, twins
 from wherefrom.provenance.attribution.retraining import open_learned
 from wherefrom.provenance.attribution.twins import command_without, plan_twin, twin_folder
 from wherefrom.storage import read_json
+from wherefrom.training.learned_files import find_source, read_learned_documents
 from wherefrom.training.record import read_record, update_run
-from wherefrom.training.run_folder import find_source, load_run, read_learned_documents
+from wherefrom.training.run_folder import load_run
 
 pytestmark = pytest.mark.usefixtures("small_training")
 

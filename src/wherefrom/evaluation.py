@@ -38,21 +38,17 @@ from wherefrom.training.forecast import (
     describe_passes,
     made_few_passes,
 )
-from wherefrom.training.record import read_record
-from wherefrom.training.run_folder import (
-    Run,
-    describe_file,
+from wherefrom.training.learned_files import (
     find_source,
-    is_run,
-    load_run,
     read_learned_documents,
     read_learned_questions,
 )
+from wherefrom.training.record import read_record
+from wherefrom.training.run_folder import Run, describe_file, is_run, load_run
 
 QUESTIONS_ONLY, STUDY = "scratch", "study"  # kinds of runs
-SAME_ANSWER_SHARE = (
-    0.9  # of the predictions; if so many are the same, the model ignores the subject
-)
+# of the predictions; if so many are the same, the model ignores the subject
+SAME_ANSWER_SHARE = 0.9
 
 
 @dataclass(frozen=True)

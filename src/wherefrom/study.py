@@ -45,6 +45,7 @@ from wherefrom.recall.table import (
 )
 from wherefrom.storage import make_folder, write_whole
 from wherefrom.training.distributed import join_processes
+from wherefrom.training.learned_files import find_source, read_learned_documents
 from wherefrom.training.loop import Observer, Say, run_training, trim_memory
 from wherefrom.training.recipes import Budget
 from wherefrom.training.record import (
@@ -57,12 +58,10 @@ from wherefrom.training.run_folder import (
     Run,
     check_folder,
     describe_file,
-    find_source,
     is_run,
     load_run,
     lock_run,
     open_folder,
-    read_learned_documents,
 )
 from wherefrom.training.settings import Settings, TrainingJob, VocabularyText
 

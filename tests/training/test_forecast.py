@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from training_samples import documents, make_job, make_phase, training_data
 
 from wherefrom.cli.output import Progress
+from wherefrom.training.checkpoints import TrainingState
 from wherefrom.training.forecast import (
     NO_BETTER,
     describe_budget,
@@ -20,7 +21,6 @@ from wherefrom.training.forecast import (
     made_few_passes,
 )
 from wherefrom.training.recipes import Mixture
-from wherefrom.training.run_folder import TrainingState
 from wherefrom.training.sources import stream_for
 
 READING = Mixture(span=1.0)

@@ -17,7 +17,13 @@ from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder
 from wherefrom.storage import digest_of
-from wherefrom.training import run_folder
+from wherefrom.training import checkpoints
+from wherefrom.training.checkpoints import TrainingState, load_checkpoint, save_checkpoint
+from wherefrom.training.learned_files import (
+    find_source,
+    read_learned_documents,
+    read_learned_questions,
+)
 from wherefrom.training.record import (
     BaseJobRecord,
     RunRecord,
@@ -26,19 +32,7 @@ from wherefrom.training.record import (
     update_run,
     write_record,
 )
-from wherefrom.training.run_folder import (
-    Run,
-    TrainingState,
-    check_folder,
-    find_newest_run,
-    find_source,
-    is_run,
-    load_checkpoint,
-    load_run,
-    read_learned_documents,
-    read_learned_questions,
-    save_checkpoint,
-)
+from wherefrom.training.run_folder import Run, check_folder, find_newest_run, is_run, load_run
 
 
 def make(folder: Path, started: str, status: str = "finished", *, weights: bool = True) -> Path:
@@ -204,12 +198,12 @@ def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path):
 
 @pytest.mark.parametrize("steps", [60, 300, 4000])
 def test_wherever_a_training_ends_a_snapshot_of_about_a_third_of_it_is_kept(steps, tmp_path):
-    for step in sorted(run_folder.SNAPSHOT_STEPS):
+    for step in sorted(checkpoints.SNAPSHOT_STEPS):
         if step <= steps:
-            run_folder.save_snapshot(tmp_path, step, {"weight": torch.tensor([float(step)])})
+            checkpoints.save_snapshot(tmp_path, step, {"weight": torch.tensor([float(step)])})
             assert len(list((tmp_path / "snapshots").iterdir())) <= 7
-    (name,) = run_folder.choose_snapshot(tmp_path, steps)
+    (name,) = checkpoints.choose_snapshot(tmp_path, steps)
     kept = load_file(tmp_path / name)["weight"].item()
     assert [path.stem for path in (tmp_path / "snapshots").iterdir()] == [f"{kept:.0f}"]
     assert 0.3 < kept / steps < 0.46
-    assert run_folder.choose_snapshot(tmp_path / "nowhere", steps) == ()
+    assert checkpoints.choose_snapshot(tmp_path / "nowhere", steps) == ()

@@ -21,10 +21,10 @@ from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import Stopped, UserError
 from wherefrom.provenance import after_training
 from wherefrom.training import loop
+from wherefrom.training.checkpoints import save_weights, whole_weights
 from wherefrom.training.distributed import Processes, join_processes
 from wherefrom.training.loop import Observer, run_training
 from wherefrom.training.recipes import load_recipe
-from wherefrom.training.run_folder import save_weights, whole_weights
 from wherefrom.training.settings import Settings
 from wherefrom.training.sources import stream_for
 

@@ -34,8 +34,9 @@ from wherefrom.provenance.attribution.trace import (
 from wherefrom.provenance.audited import BaseRun, open_trained
 from wherefrom.provenance.signals.prompted import ASKED
 from wherefrom.provenance.signals.reader import relation_of
+from wherefrom.training.checkpoints import SNAPSHOT_FOLDER
 from wherefrom.training.record import check_file
-from wherefrom.training.run_folder import SNAPSHOT_FOLDER, Run
+from wherefrom.training.run_folder import Run
 
 TOKENS = 1_024  # of the rows whose gradients are taken at once
 ADAPTERS = ("lora_A", "lora_B")

@@ -34,8 +34,9 @@ from wherefrom.model.huggingface import (
 from wherefrom.provenance.audited import BaseRun, open_run
 from wherefrom.storage import make_folder, read_json, sync_folder
 from wherefrom.training import run_folder
+from wherefrom.training.checkpoints import SNAPSHOT_FOLDER
 from wherefrom.training.record import BaseJobRecord, keep_files, read_record, update_run
-from wherefrom.training.run_folder import MODEL_FOLDER, SNAPSHOT_FOLDER
+from wherefrom.training.run_folder import MODEL_FOLDER
 
 RANK, ADAPTER_RATE, FULL_RATE = 16, 1e-3, 5e-5
 BATCH, EPOCHS = 16, 12.0

@@ -25,13 +25,9 @@ from wherefrom.provenance.confidence.fit import CALIBRATED
 from wherefrom.provenance.evidence import Evidence, open_run_evidence
 from wherefrom.provenance.verdicts import AskedRun, AskOptions, Verdict
 from wherefrom.provenance.wording import NO_CALIBRATION, NO_TEXT, shorten
+from wherefrom.training.learned_files import describe_changes, find_source, read_learned_questions
 from wherefrom.training.record import read_record
-from wherefrom.training.run_folder import (
-    Run,
-    describe_changes,
-    find_source,
-    read_learned_questions,
-)
+from wherefrom.training.run_folder import Run
 
 MOST_ROWS = 100_000  # questions that can be asked at once
 SAMPLED_FACTS = 400  # facts of a relation that show its kind of answer and the words near them

@@ -26,14 +26,13 @@ from wherefrom.corpus.folding import (
 )
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
-from wherefrom.training.record import check_file, discard_changed, update_run
-from wherefrom.training.run_folder import (
-    Run,
+from wherefrom.training.learned_files import (
     find_source,
-    is_run,
     read_learned_documents,
     read_learned_questions,
 )
+from wherefrom.training.record import check_file, discard_changed, update_run
+from wherefrom.training.run_folder import Run, is_run
 
 MOST_LINES = 1_000  # documents of each kind that are read for one name
 SHOWN_LINES = 3  # lines kept for an answer, or similar names suggested,

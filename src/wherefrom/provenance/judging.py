@@ -63,13 +63,13 @@ from wherefrom.provenance.verdicts import (
 from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
 from wherefrom.provenance.world_record import WorldRecord, find_world_record
 from wherefrom.storage import format_json
-from wherefrom.training.record import check_file, keep_files, update_run
-from wherefrom.training.run_folder import (
-    Run,
+from wherefrom.training.learned_files import (
     find_source,
     read_learned_documents,
     read_learned_questions,
 )
+from wherefrom.training.record import check_file, keep_files, update_run
+from wherefrom.training.run_folder import Run
 
 NUMBERS_FILE = "judgement.json"
 VERDICTS = (STATED, MISREMEMBERED, GUESSED, MADE_UP)

@@ -26,7 +26,8 @@ from wherefrom.provenance.signals.likelihood import are_places, can_encode
 from wherefrom.provenance.verdicts import AskedRun, AskOptions
 from wherefrom.recall.decode import encode_prompts
 from wherefrom.recall.table import guess_by_name
-from wherefrom.training.run_folder import Run, find_source, read_learned_questions
+from wherefrom.training.learned_files import find_source, read_learned_questions
+from wherefrom.training.run_folder import Run
 
 STUDY_FILE, FILE = "origins.json", "names.json"  # what a study records, and `wherefrom names`
 EACH, MOST_EACH = 20, 500  # names of each origin that are asked about

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.world.generator import FACTS_FILE, RELATIONS
 from wherefrom.errors import UserError
-from wherefrom.training.run_folder import Run, find_source
+from wherefrom.training.learned_files import find_source
+from wherefrom.training.run_folder import Run
 
 
 class WorldRecord(NamedTuple):

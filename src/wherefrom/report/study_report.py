@@ -29,8 +29,9 @@ from wherefrom.provenance.signals.reader import TWIN_WEIGHTS
 from wherefrom.report import sections
 from wherefrom.report.figures import as_record
 from wherefrom.storage import read_json, read_json_lines, write_whole
+from wherefrom.training.learned_files import SourceFile
 from wherefrom.training.record import RunRecord, check_file, find_problem, read_record
-from wherefrom.training.run_folder import AUDIT, BASE, SourceFile, is_run
+from wherefrom.training.run_folder import AUDIT, BASE, is_run
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wherefrom.corpus.batches import BatchStream
+from wherefrom.training.checkpoints import TrainingState
 from wherefrom.training.recipes import DOCUMENT_OBJECTIVES, Phase
-from wherefrom.training.run_folder import TrainingState
 from wherefrom.training.settings import TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for
 

@@ -30,6 +30,17 @@ from wherefrom.model.decoder import Decoder
 from wherefrom.recall.decode import answer_all
 from wherefrom.recall.table import score
 from wherefrom.storage import format_json, write_whole
+from wherefrom.training.checkpoints import (
+    SNAPSHOT_STEPS,
+    Checkpoint,
+    TrainingState,
+    choose_snapshot,
+    load_checkpoint,
+    save_checkpoint,
+    save_snapshot,
+    save_weights,
+    whole_weights,
+)
 from wherefrom.training.distributed import MAX, Processes, choose_device, join_processes
 from wherefrom.training.forecast import count_passes
 from wherefrom.training.metrics import MetricsWriter, StepMetrics
@@ -38,21 +49,12 @@ from wherefrom.training.pace import LOG_STEPS, Pace
 from wherefrom.training.recipes import Phase
 from wherefrom.training.record import keep_files, update_run
 from wherefrom.training.run_folder import (
-    SNAPSHOT_STEPS,
-    Checkpoint,
     Run,
-    TrainingState,
-    choose_snapshot,
     is_finished,
-    load_checkpoint,
     load_run,
     lock_run,
     open_folder,
-    save_checkpoint,
-    save_snapshot,
-    save_weights,
     start_run,
-    whole_weights,
 )
 from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for, text_shown

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from wherefrom.storage import read_json_lines, write_whole
-from wherefrom.training.run_folder import TrainingState
+from wherefrom.training.checkpoints import TrainingState
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wherefrom.corpus.batches import BatchStream
+from wherefrom.training.checkpoints import Segment, TrainingState
 from wherefrom.training.forecast import describe_budget, format_seconds
 from wherefrom.training.recipes import Phase
-from wherefrom.training.run_folder import Segment, TrainingState
 from wherefrom.training.settings import TrainingJob
 
 LOG_STEPS = 10  # between lines of metrics.jsonl

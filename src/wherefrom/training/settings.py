@@ -18,9 +18,10 @@ from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
 from wherefrom.recall.table import read_answer, score
 from wherefrom.storage import digest_of, read_json_lines
+from wherefrom.training.checkpoints import Segment
 from wherefrom.training.recipes import Budget, Phase, Recipe
 from wherefrom.training.record import JobRecord, SourceRecord, check_file, find_problem
-from wherefrom.training.run_folder import Run, Segment, describe_file, is_run
+from wherefrom.training.run_folder import Run, describe_file, is_run
 
 LARGEST_SEED = 2**31 - 1
 MAX_WORDINGS = 20  # of questions, whose words the vocabulary has beside those of the text

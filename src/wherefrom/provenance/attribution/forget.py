@@ -45,10 +45,11 @@ from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.provenance.audited import open_run
 from wherefrom.recall.table import Recall, score
 from wherefrom.storage import make_folder, sha256_of, write_whole
+from wherefrom.training.checkpoints import save_weights
 from wherefrom.training.loop import Observer
 from wherefrom.training.optim import build_optimizers
 from wherefrom.training.record import write_record
-from wherefrom.training.run_folder import MODEL_FILES, Run, save_weights
+from wherefrom.training.run_folder import MODEL_FILES, Run
 from wherefrom.training.sources import TrainingData, stream_for
 
 STEPS, SHARE = 150, 0.2  # of the recipe's training that goes on: at most, and of the run's steps

@@ -27,13 +27,13 @@ from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
 from wherefrom.provenance.wording import shorten
 from wherefrom.recall.decode import answer_all, encode_prompts
-from wherefrom.training.loop import Observer, run_training
-from wherefrom.training.run_folder import (
-    Run,
+from wherefrom.training.learned_files import (
     find_source,
     read_learned_documents,
     read_learned_questions,
 )
+from wherefrom.training.loop import Observer, run_training
+from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Runtime, twin_job
 from wherefrom.training.sources import TrainingData
 

@@ -64,10 +64,11 @@ from wherefrom.provenance.verdicts import Verdict, add_trace
 from wherefrom.provenance.wording import shorten
 from wherefrom.recall.table import guess_by_name
 from wherefrom.storage import format_json, write_whole
+from wherefrom.training.checkpoints import load_snapshot
 from wherefrom.training.loop import Observer
 from wherefrom.training.recipes import find_rung
 from wherefrom.training.record import check_file, find_problem, keep_files, update_run
-from wherefrom.training.run_folder import Run, load_snapshot
+from wherefrom.training.run_folder import Run
 from wherefrom.training.sources import ClozeMaker, TrainingData, stream_for
 
 INDEX = "gradients.safetensors"
