@@ -77,7 +77,7 @@ def test_stdin_that_is_no_text_or_too_much_is_one_sentence(command, run, monkeyp
         (1 << 20, b"Where was A born?\n\xff\n", "stdin, line 2: this is not UTF-8"),
         (10, b"Where was A born?\n", "more than 10 bytes"),
     ):
-        monkeypatch.setattr(ask_module, "MOST_BYTES", most)
+        monkeypatch.setattr(ask_module, "MAX_STDIN_BYTES", most)
         pipe(monkeypatch, raw)
         assert said in command("ask", run, "-").err
 

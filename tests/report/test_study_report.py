@@ -13,10 +13,10 @@ from report_samples import WEIGHTS, make_judgement, record_all, write, write_run
 
 from wherefrom.errors import UserError
 from wherefrom.report.sections import mark
-from wherefrom.report.study_report import WORDS, make_report, render_json
+from wherefrom.report.study_report import SECTION_WORDS, make_report, render_json
 from wherefrom.training.record import read_record, update_run
 
-IDS = list(dict.fromkeys(words["id"] for words in WORDS["section"]))
+IDS = list(dict.fromkeys(words["id"] for words in SECTION_WORDS["section"]))
 JUDGED = {
     "documents",
     "telling",

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from wherefrom.provenance.ask import Asker
     from wherefrom.provenance.verdicts import Verdict
 
-MOST_BYTES = 1 << 28  # read from a pipe
+MAX_STDIN_BYTES = 1 << 28  # read from a pipe
 # sections of the report that `judge` prints; --json has the other metrics and all intervals
-SHOWN = (
+JUDGE_SECTIONS = (
     "documents",
     "telling",
     "grades",
@@ -44,8 +44,8 @@ SHOWN = (
     "calibration",
     "verdicts",
 )
-LEVEL = option("--level", "Confidence level of the intervals.", 0.95)
-GUARANTEE = option(
+LEVEL_OPTION = option("--level", "Confidence level of the intervals.", 0.95)
+GUARANTEE_OPTION = option(
     "--guarantee",
     "What the guarantee says about the answers shown: they are from the text, or right.",
     "from-text",
@@ -58,7 +58,7 @@ GUARANTEE = option(
 @option("--file", "Ask the questions of a TSV: question, answer, subject.", type=PATH)
 @option("--always-answer", "Show every answer, even an unsure one.", is_flag=True)
 @option("--risk", "Share of the answers shown that may break the guarantee: 0.05.", type=float)
-@GUARANTEE
+@GUARANTEE_OPTION
 @option("--trace traced", "Also show which lines pushed each answer.", is_flag=True)
 @JSON
 def ask(
@@ -187,9 +187,9 @@ def _stdin_lines() -> Sequence[tuple[int, str]]:
     """The non-blank lines of stdin with their numbers."""
     from wherefrom.corpus.documents import number_lines
 
-    raw = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise UserError(f"stdin has more than {MOST_BYTES:,} bytes; split the questions.")
+    raw = sys.stdin.buffer.read(MAX_STDIN_BYTES + 1)
+    if len(raw) > MAX_STDIN_BYTES:
+        raise UserError(f"stdin has more than {MAX_STDIN_BYTES:,} bytes; split the questions.")
     try:
         lines = [line for line in number_lines(io.BytesIO(raw)) if line[1].strip()]
     except UnicodeDecodeError as problem:
@@ -251,8 +251,8 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
 @click.command()
 @RUN
 @option("--risk", "Share of wrong answers to allow; default: the study's.", type=float)
-@GUARANTEE
-@LEVEL
+@GUARANTEE_OPTION
+@LEVEL_OPTION
 @option("--resamples", "Bootstrap resamples for the intervals.", 1000)
 @SEED
 @JSON
@@ -279,7 +279,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
         return
     judged = [asdict(one) for one in judgement.subjects]
     report = make_report(loaded.folder, judgement=judgement.record, judged=judged)
-    print_sections(report, SHOWN)
+    print_sections(report, JUDGE_SECTIONS)
     for note in judgement.record["notes"]:
         echo_err(note)
     echo_err(kept)
@@ -288,7 +288,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
 @click.command()
 @RUN
 @option("--people", "Invented names per origin.", 20)
-@LEVEL
+@LEVEL_OPTION
 @SEED
 @JSON
 def names(run: Path | None, people: int, as_json: bool, **options: Any) -> None:

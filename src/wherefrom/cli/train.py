@@ -73,7 +73,7 @@ course_options = partial(training_options, recipe="course")
 
 BASE_OPTIONS = ("wording", "full", "rank", "rate")  # of study, which go with --base
 # options of study that do not change with the model
-FIT_FOR_BASE = (
+SHARED_WITH_BASE = (
     *("steps", "epochs", "seed", "resume", "checkpoint_every", "people", "template"),
     *("set_aside", "leave_out", "subject_field", "text_field"),
 )
@@ -411,7 +411,7 @@ def study_base(
     from wherefrom.training.settings import Settings
 
     context = click.get_current_context()
-    for name in options.keys() - {*BASE_OPTIONS, *FIT_FOR_BASE}:
+    for name in options.keys() - {*BASE_OPTIONS, *SHARED_WITH_BASE}:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise UserError(
                 f"--{name.replace('_', '-')} does not go with --base, whose model has its shape "

@@ -20,7 +20,7 @@ LONGER_EPOCHS, LONGER_BASE_EPOCHS = 600, 30  # advised where recall is low
 FIRST_ROWS = ("majority", "by name", "base model", "questions only")
 LAST_ROWS = ("model", "reader")
 # what a row is about, where the caller says nothing else
-ABOUT = {
+DEFAULT_ABOUT = {
     "by name": "naive Bayes on the letters",
     "questions only": "same model, no document",
     "reader": "with the text at hand; no model",
@@ -143,7 +143,7 @@ def make_table(
     """
     common = set(answers.get("majority", ()))
     always = common.pop() if len(common) == 1 else "the commonest answer of its kind"
-    about = {"majority": f"always {always}", **ABOUT, **about}
+    about = {"majority": f"always {always}", **DEFAULT_ABOUT, **about}
     others = [name for name in answers if name not in FIRST_ROWS + LAST_ROWS]
     rows = []
     for name in (*FIRST_ROWS, *others, *LAST_ROWS):

@@ -19,7 +19,7 @@ RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#878e98"
 # shades for maps: nothing is transparent, much is solid, so both grounds show through at zero
 SHADES = [[0.0, "rgba(59, 130, 208, 0.0)"], [1.0, "rgba(59, 130, 208, 1.0)"]]
 # lines beside the two that are ours
-OTHERS = (
+RIVAL_LINES = (
     (ORANGE, "dot"),
     (PINK, "dash"),
     (VIOLET, "dashdot"),
@@ -27,8 +27,8 @@ OTHERS = (
     ("#8b6f47", "longdashdot"),
 )
 MAX_MAP_COUNTRIES = 20  # countries of a map that can still be read
-FIFTHS = {"tickformat": ".0%", "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1]}
-HALVES = {"tickformat": ".0%", "tickvals": [0, 0.5, 1]}  # a phone leaves room for no more
+TICKS_AT_FIFTHS = {"tickformat": ".0%", "tickvals": [0, 0.2, 0.4, 0.6, 0.8, 1]}
+TICKS_AT_HALVES = {"tickformat": ".0%", "tickvals": [0, 0.5, 1]}  # a phone leaves room for no more
 LEGEND_ON_TOP: dict[str, Any] = {
     "legend": {"x": 0, "y": 1.04, "xanchor": "left", "yanchor": "bottom", "traceorder": "normal"},
     "margin": {"t": 40},
@@ -101,7 +101,7 @@ def bars(
     themed(figure, x=x, y="", height=height, **layout)
     figure.update_yaxes(autorange="reversed", showgrid=False, type="category")
     if above:
-        figure.update_xaxes(range=[0, 1.03], **HALVES)
+        figure.update_xaxes(range=[0, 1.03], **TICKS_AT_HALVES)
         place = {"x": 0, "xref": "paper", "xanchor": "left", "yanchor": "bottom", "yshift": above}
         for name in names:
             figure.add_annotation(text=name, y=name, showarrow=False, **place)
@@ -193,7 +193,7 @@ def documents_bars(groups: Sequence[Record]) -> go.Figure:
     )
     themed(figure, x="documents about them", y="recall", height=360)
     figure.update_xaxes(type="category", showgrid=False, tickangle=0, tickfont={"size": 11})
-    return figure.update_yaxes(range=[0, 1.05], **FIFTHS)
+    return figure.update_yaxes(range=[0, 1.05], **TICKS_AT_FIFTHS)
 
 
 def training_curves(runs: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
@@ -258,8 +258,8 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
             hovertemplate="%{customdata} answers at %{x:.1%}: %{y:.1%} right<extra></extra>",
         )
     themed(figure, x="confidence", y="share that was right", height=440, **LEGEND_ON_TOP)
-    figure.update_xaxes(range=[-0.03, 1.06], **FIFTHS)
-    return figure.update_yaxes(range=[-0.03, 1.06], **FIFTHS)
+    figure.update_xaxes(range=[-0.03, 1.06], **TICKS_AT_FIFTHS)
+    return figure.update_yaxes(range=[-0.03, 1.06], **TICKS_AT_FIFTHS)
 
 
 def confidence_histogram(histogram: Record) -> go.Figure:
@@ -276,12 +276,12 @@ def confidence_histogram(histogram: Record) -> go.Figure:
         )
     look = {"barmode": "stack", "bargap": 0.06, **LEGEND_ON_TOP}
     themed(figure, x="internal confidence", y="answers", height=340, **look)
-    return figure.update_xaxes(range=[0, 1.03], **FIFTHS)
+    return figure.update_xaxes(range=[0, 1.03], **TICKS_AT_FIFTHS)
 
 
 def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
     """The share of wrong answers among those given, as more and more are given; lower is better."""
-    figure, others = go.Figure(), cycle(OTHERS)
+    figure, others = go.Figure(), cycle(RIVAL_LINES)
     ours = {"internal": BLUE, "checked": GREEN}
     for name, score in scores.items():
         curve = score.get("risk_coverage") or {}
@@ -298,7 +298,7 @@ def risk_coverage_curves(scores: Mapping[str, Record]) -> go.Figure:
             hovertemplate="%{x:.1%} given, %{y:.1%} of them wrong<extra>%{fullData.name}</extra>",
         )
     themed(figure, x="coverage: share answered", y="risk: share of these wrong", height=460)
-    figure.update_xaxes(range=[0, 1.02], **FIFTHS)
+    figure.update_xaxes(range=[0, 1.02], **TICKS_AT_FIFTHS)
     return figure.update_yaxes(rangemode="tozero", tickformat=".0%")
 
 

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from wherefrom.report.study_report import Records
 
 Facts = dict[str, Any]
-OURS = ("internal", "checked")
-MODES = ("always answer", *OURS)
+OUR_SCORES = ("internal", "checked")
+ANSWERING_MODES = ("always answer", *OUR_SCORES)
 GRADES = ("correct", "wrong", "not_attempted")
 INTERVAL = "value low high"
 VERDICTS = ("stated", "misremembered", "guessed", "made up")  # in the order of the report
 # fields of `Judged` that an example has
-EXAMPLE = (
+EXAMPLE_FIELDS = (
     "verdict",
     "question",
     "subject",
@@ -270,7 +270,7 @@ def probabilities(records: Records) -> Facts:
 def calibration(records: Records) -> Facts:
     """Whether "80 % likely to be right" is right in 80 % of cases."""
     judgement = records.judgement or {}
-    ours = {name: score for name, score in _scores(judgement).items() if name in OURS}
+    ours = {name: score for name, score in _scores(judgement).items() if name in OUR_SCORES}
     curves = [(name, score["reliability"]) for name, score in ours.items()]
     keys = "subjects low high confidence accuracy"
     rows = [[name, *pick(one, keys)] for name, bins in curves for one in bins]
@@ -313,7 +313,7 @@ def grades(records: Records) -> Facts:
     """Right, wrong and not attempted, for subjects it read about and for those it did not."""
     scores, rows = (records.judgement or {})["scores"], []
     for people in ("seen", "unseen"):
-        for mode in MODES:
+        for mode in ANSWERING_MODES:
             grades = (scores.get(mode, {}).get("groups", {}).get(people) or {}).get("grades")
             if grades and grades["correct"] is not None and any(grades[key] for key in GRADES):
                 rows.append({"people": people, "mode": mode, **grades})
@@ -324,7 +324,7 @@ def grades(records: Records) -> Facts:
     return {
         "shown": {
             mode: {key: sum(row[key] for row in rows if row["mode"] == mode) for key in GRADES}
-            for mode in MODES
+            for mode in ANSWERING_MODES
         },
         "unread": by_group.get(("unseen", "always answer")),
         "looked_up": "checked" in scores,
@@ -393,7 +393,7 @@ def examples(records: Records) -> Facts | None:
 
     shown = []
     for row, (evidence_lines, similar_lines) in zip(picked, lines, strict=True):
-        example = {key: row[key] for key in EXAMPLE}
+        example = {key: row[key] for key in EXAMPLE_FIELDS}
         example["evidence"] = [
             as_record(line, "line", "states_answer", "states", "text")
             | {"pieces": mark(line.text, row["subject"], row["said"], row["answer"] or "")}

@@ -44,9 +44,11 @@ FORMAT = 2
 QUESTIONS_OF_AUDITS = ("telling", "grades")
 NOT_IN_AUDITS = ("documents", "names", "leaning", "twins", "curves")
 NOT_IN_BASE_STUDIES = ("names", "leaning")  # of a model that others trained
-WORDS = tomllib.loads((files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8"))
+SECTION_WORDS = tomllib.loads(
+    (files("wherefrom.report") / "sections.toml").read_text(encoding="utf-8")
+)
 # what reading a record of an unknown shape may end in
-ODD = (
+RECORD_ERRORS = (
     KeyError,
     TypeError,
     ValueError,
@@ -179,7 +181,7 @@ def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
     records = Records(run_folder)
     vars(records).update(replaced)
     written, facts = [], {}
-    for words in WORDS["section"]:
+    for words in SECTION_WORDS["section"]:
         if records.audited and words["id"] in NOT_IN_AUDITS:
             continue
         if records.run.kind == BASE and words["id"] in NOT_IN_BASE_STUDIES:
@@ -196,9 +198,9 @@ def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
     for note in (*records.run.notes, *of_judgement, *records.problems):
         notes += [str(note)] if str(note) not in shown else []
     headlines = []
-    for words in WORDS["headline"]:
+    for words in SECTION_WORDS["headline"]:
         its_facts = facts.get(words["section"])
-        with suppress(*ODD):  # a headline whose facts are missing is left out
+        with suppress(*RECORD_ERRORS):  # a headline whose facts are missing is left out
             if its_facts and (value := " ".join(_write(words["value"], its_facts))):
                 about = " ".join(_write(words["about"], its_facts))
                 headlines.append({"value": value, "label": words["label"], "about": about})
@@ -286,7 +288,10 @@ def blank_section(id: str, title: str, sentence: str, **more: Any) -> dict[str, 
 def _write_section(words: dict[str, Any], records: Records) -> tuple[dict[str, Any], Any]:
     """The section as a dictionary, and its facts: None if they are missing, {} if left out."""
     missing = blank_section(
-        words["id"], words["title"], words.get("missing", WORDS["no_judgement"]), missing=True
+        words["id"],
+        words["title"],
+        words.get("missing", SECTION_WORDS["no_judgement"]),
+        missing=True,
     )
     if not records.audited or words["id"] in QUESTIONS_OF_AUDITS:
         missing["question"] = words.get("question")
@@ -311,10 +316,12 @@ def _write_section(words: dict[str, Any], records: Records) -> tuple[dict[str, A
                 "rows": facts["rows"],
                 "folded": words.get("folded", False),  # it is long, and shown on request
             }
-    except ODD as odd:  # records of a shape that this version does not know cost this section
+    except (
+        RECORD_ERRORS
+    ) as problem:  # records of a shape that this version does not know cost this section
         missing["sentence"] = (
             "The run's records on this cannot be read: they are of another version, or broken "
-            f"({type(odd).__name__}: {odd})."
+            f"({type(problem).__name__}: {problem})."
         )
         return missing, None
     return section, facts

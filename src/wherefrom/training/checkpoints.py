@@ -29,7 +29,7 @@ SNAPSHOT_STEPS = frozenset(round(4 * SNAPSHOT_RATIO**k) for k in range(80))
 
 
 @dataclass(frozen=True)
-class Segment:
+class PaceSegment:
     """From `step` on, the progress of a phase is `progress`, plus `per_step` for each step."""
 
     phase: int
@@ -52,7 +52,7 @@ class TrainingState:
     pending_losses: list[float] = field(default_factory=list)  # of steps that are not logged yet
     logged_tokens: int = 0  # tokens and seconds at the last line of metrics.jsonl
     logged_seconds: float = 0.0
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[PaceSegment] = field(default_factory=list)
     recalls: list[tuple[int, float]] = field(default_factory=list)  # in this phase: step, share
     phase_steps: list[int] = field(default_factory=list)  # of the phases that have ended
 

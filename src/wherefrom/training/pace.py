@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wherefrom.corpus.batches import BatchStream
-from wherefrom.training.checkpoints import Segment, TrainingState
+from wherefrom.training.checkpoints import PaceSegment, TrainingState
 from wherefrom.training.forecast import describe_budget, format_seconds
 from wherefrom.training.recipes import Phase
 from wherefrom.training.settings import TrainingJob
@@ -67,14 +67,14 @@ class Pace:
             return
         used = min(1.0, self.state.seconds / (60 * self.phase.minutes))
         if used == 1 or used - before >= STAIR_HEIGHT:
-            self.state.segments.append(Segment(self.index, self.state.step, used, 0.0))
+            self.state.segments.append(PaceSegment(self.index, self.state.step, used, 0.0))
 
     def record_end(self) -> None:
         """Record at which step the phase ended: a twin takes as many steps, however fast it is."""
         if self.phase.steps is None and not self.is_twin:
             last, steps = self.state.step - 1, self.length.steps
             before = progress_at(last, self.index, steps, self.state.segments)
-            self.state.segments.append(Segment(self.index, last, before, 1.0))
+            self.state.segments.append(PaceSegment(self.index, last, before, 1.0))
 
     def describe(self, step_seconds: float) -> str:
         """How long the phase will take, from the time of one step; "" if nothing is to be said."""
@@ -114,7 +114,7 @@ def plan_length(phase: Phase, stream: BatchStream, can_ask: bool) -> PhaseLength
     )
 
 
-def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[Segment]) -> float:
+def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[PaceSegment]) -> float:
     """How much of a phase (0 to 1) is done before its step number `step`, counted from 0."""
     if steps is not None:
         return min(1.0, step / steps)

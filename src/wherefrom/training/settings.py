@@ -18,7 +18,7 @@ from wherefrom.model.config import ModelConfig, make_config, parse_size
 from wherefrom.model.mixers import find_variant
 from wherefrom.recall.table import read_answer, score
 from wherefrom.storage import digest_of, read_json_lines
-from wherefrom.training.checkpoints import Segment
+from wherefrom.training.checkpoints import PaceSegment
 from wherefrom.training.recipes import Budget, Phase, Recipe
 from wherefrom.training.record import JobRecord, SourceRecord, check_file, find_problem
 from wherefrom.training.run_folder import Run, describe_file, is_run
@@ -44,7 +44,7 @@ class TrainingJob:
     database: Database | None = None
     questions: Sequence[Question] = ()
     parent: Run | None = None
-    segments: Sequence[Segment] = ()  # of the run whose steps it repeats
+    segments: Sequence[PaceSegment] = ()  # of the run whose steps it repeats
     left_out: Collection[int] = ()
     stopping_questions: Sequence[Question] = ()
     readable: float = 0.0
@@ -290,13 +290,13 @@ def twin_job(
     )
 
 
-def same_steps(run: Run) -> tuple[list[Phase], list[Segment]]:
+def same_steps(run: Run) -> tuple[list[Phase], list[PaceSegment]]:
     """The run's phases with its number of steps in place of epochs, and the pace of its minutes."""
     record = run.folder / "pace.jsonl"
     segments = []
     if "pace.jsonl" in run.record.files:
         check_file(run.folder, "pace.jsonl", run.record)
-        segments = [Segment(**line) for line in read_json_lines(record)]
+        segments = [PaceSegment(**line) for line in read_json_lines(record)]
     phases = []
     for index, phase in enumerate(run.job.phases):
         steps = [segment.step + 1 for segment in segments if segment.phase == index]
