@@ -38,18 +38,6 @@ def test_help_imports_nothing_heavy():
     assert not HEAVY & set(last.split())
 
 
-def test_a_check_imports_nothing_heavy():
-    code = (
-        "import sys\n"
-        "from wherefrom.cli import cli\n"
-        "cli.main(['check', 'average', 'q=beta*(k_a+k_b)'], standalone_mode=False)\n"
-        "print('loaded:', *sorted({name.split('.')[0] for name in sys.modules}))"
-    )
-    first, *_, last = run_python(code).stdout.splitlines()
-    assert first.startswith("proved")
-    assert not {"torch", "pandas", "plotly"} & set(last.split())
-
-
 @pytest.mark.parametrize("own", [None, "7"])
 def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own):
     names = {"GOMP_SPINCOUNT": "1000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
@@ -99,7 +87,6 @@ def test_every_command_of_the_table_is_there_and_says_what_it_is_for(command):
 MISTAKES = """
 studdy => there is no command "studdy". Did you mean "study"?
 study --stepps 3 => --stepps
-study --steps ten => 'ten'
 study {docs} => it got 1 file.
 study {docs} {train} {dev} --template {subject}!o => fits no question of
 study --variant rotery => Did you mean "rotary"?
@@ -109,56 +96,37 @@ study --steps 0 => --steps must be a positive number
 study --steps 3 --epochs 2 => give one of --minutes, --epochs and --steps, not 2.
 study --people 3 --quiet => and 3 were
 study --set-aside 0.9 => --set-aside
-study --set-aside nan => --set-aside
-study --set-aside much => --set-aside
 study --leave-out 0.9 => --leave-out
-study --leave-out -1 => --leave-out
 recipes cours => Did you mean "course"?
 pretrain lama {docs} => mean "llama"?
 pretrain llama {docs} --size big => no size "big"
-pretrain llama {docs} --size 9x2x2 => divisible
 pretrain perceiver {docs} --size 8x2x2 => at least 3 layers
-pretrain perceiver {docs} --latents 0 => latents
 pretrain llama {none} => none
-pretrain llama {folder} => folder
 pretrain llama {train} => line 1
 finetune a b c => it got 3 arguments.
-finetune {none} {train} => is not a run
 finetune {run} {train} --size tiny => --size cannot be changed
 finetune {run} {asked} => answer
 finetune {run} {train} --template Who? => a template holds {subject} once
 evaluate {folder} {dev} => is not a run: it holds no run.json.
 evaluate {run} {dev} --out {dev}/x => x
 evaluate {run} {dev} --beside {folder} => is not a run: it holds no run.json.
-evaluate {run} {dev} --samples -1 => --samples
 examples {none} => none
-examples {docs} {asked} => answer
 examples {docs} --block 4 => block
-examples {docs} --recipe cours => Did you mean "course"?
 baseline {train} {asked} => answer
-world --people 3 => and 3 were
 ask {run} => ask takes a question
 ask {run} "" => the question is empty
 ask {run} {long} => 2,000 characters
 ask {run} "Who was Ada Moe?" => is not worded like
-ask {run} Why? => is not worded like
 ask {run} "Where was {name} born?" => tokens and this model reads
 ask {run} "Where was ?! born?" => at least one letter or digit
 ask {run} "Where was A born?" --risk 1.5 => the risk must lie between 0 and 1
-ask {run} "Where was A born?" --risk low => 'low'
 ask {none} "Where was A born?" => is not a run: it holds no run.json.
-ask {folder} "Where was A born?" => is not a run: it holds no run.json.
 ask {run} --file {none} => does not exist
 ask {run} - => stdin has no question
-ask {run} "Nobody At All was born in ___" => is not worded like
-judge {none} => is not a run
 judge {run}/twins/scratch => was not made by `wherefrom study`
 judge {run} --level 2 => the level of an interval must lie between 0 and 1
-judge {run} --risk 0 => risk must lie between 0 and 1
 judge {run} --resamples 0 => at least one resample
-names {none} => is not a run
 names {run} --people 0 => names of each origin
-names {run} --level 1.5 => the level of an interval
 report => there is no finished run
 report {none} => is not a run
 report {run} --format pdf => pdf

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-from wherefrom.errors import Record, checked, public
+from wherefrom.errors import Record, UserError, checked, did_you_mean, public
 
 if TYPE_CHECKING:
     from wherefrom.attention.designs import Design
@@ -53,25 +53,20 @@ def design(
 
 
 def law(
-    design: str,
-    *,
-    n: int = 8,
-    d: int | None = None,
-    alpha: float = 0.0,
-    stretch: float = 0.5,
-    heads: int | None = None,
-    beta: float | None = None,
-    tolerance: float = 0.01,
-    repel: float = 1.0,
+    design: str, *, n: int = 8, beta: float | None = None, tolerance: float = 0.01, **keys: Any
 ) -> HeadsLaw:
     """The exact law of a design's attention weights under noisy keys, as in `wherefrom law`.
 
-    repel: the option --t of the command.
+    keys: d, alpha, stretch, heads, and repel, which is the option --t of the command.
     """
     from wherefrom.attention.designs import law_of_design
 
-    settings = {"beta": beta, "tolerance": tolerance, "repel": repel}
-    return law_of_design(design, n=n, d=d, alpha=alpha, stretch=stretch, heads=heads, **settings)[1]
+    settings = {"repel": 1.0, "beta": beta, "tolerance": tolerance, "n": n}
+    known = ("d", "alpha", "stretch", "heads", *settings)
+    for name in keys:
+        if name not in known:
+            raise UserError(f'law takes no "{name}".{did_you_mean(name, known)}')
+    return law_of_design(design, **settings | keys)[1]
 
 
 def load(folder: Run | str | Path) -> Run:

@@ -416,8 +416,6 @@ def run_study(
             return prepared
 
         prepared = processes.from_rank0(prepare)
-        given, split = prepared.given, prepared.split
-        dev, unseen = given.dev, given.unseen
         for note in prepared.notes:
             say(note)
         say("training the same model on the questions only")
@@ -428,29 +426,40 @@ def run_study(
         job = prepared.job(out)
         run = run_training(job, settings, observe=observe, say=say)
         trim_memory()
-        answers = answer_by_baselines(split.train.questions, dev.questions, split.corpus)
-        answers |= {"questions only": ask_file(questions_only, dev), "model": ask_file(run, dev)}
-        unread = prepared.unread_subjects
-        about = {"model": _describe_model(run, settings, has_unread=bool(unread))}
-        seconds = {"model": run.record.seconds, "questions only": questions_only.record.seconds}
-        rows = make_table(dev.questions, answers, about, seconds, unread)
-        if unseen is not None:
-            pairs = list(zip(unseen.questions, ask_file(run, unseen), strict=True))
-            rows.append(
-                make_row("unseen subjects", "in no document: guesses", pairs, seconds["model"])
-            )
+        answers, rows = measure_recall(prepared, run, questions_only)
         notes = [*compare_rows(rows), _describe_shown(run), *prepared.notes]
 
         def finish() -> None:
+            dev = prepared.given.dev
             source = describe_file(dev.path, dev.sha256, out, questions=len(dev.questions))
             details = {"results": tuple(rows), "dev": source, "notes": tuple(notes)}
             write_dev_answers(out, dev, answers, **details)
             update_run(out, wrote=("twins/scratch/model.safetensors",))
-            calibrate_and_judge(run, split, seed=settings.seed, say=say)
+            calibrate_and_judge(run, prepared.split, seed=settings.seed, say=say)
 
         processes.on_rank0(finish)
     record = read_record(out)
     return StudyResult(replace(run, record=record), rows, record.notes, record.judgement)
+
+
+def measure_recall(
+    prepared: PreparedStudy, run: Run, questions_only: Run
+) -> tuple[dict[str, list[str]], list[Row]]:
+    """The answers to the dev questions by who answers, and the table of recall."""
+    split, dev, unseen = prepared.split, prepared.given.dev, prepared.given.unseen
+    answers = answer_by_baselines(split.train.questions, dev.questions, split.corpus)
+    answers |= {"questions only": ask_file(questions_only, dev), "model": ask_file(run, dev)}
+    config, recipe = run.model.config, prepared.settings.recipe
+    shape = f"{config.variant}, {config.layers} layers, width {config.width}"
+    unread = prepared.unread_subjects
+    read = "; dev subjects in its documents" if unread else ""
+    about = {"model": f"{recipe.rung}: recipe {recipe.name}; {shape}{read}"}
+    seconds = {"model": run.record.seconds, "questions only": questions_only.record.seconds}
+    rows = make_table(dev.questions, answers, about, seconds, unread)
+    if unseen is not None:
+        pairs = list(zip(unseen.questions, ask_file(run, unseen), strict=True))
+        rows.append(make_row("unseen subjects", "in no document: guesses", pairs, seconds["model"]))
+    return answers, rows
 
 
 def hold_out_stopping_questions(split: Split, *, seed: int) -> tuple[Split, list[Question]]:
@@ -523,14 +532,6 @@ def embedded_files(folder: Path, *, people: int, seed: int) -> StudyFiles:
     join_processes().on_rank0(write)
     names = ("documents.txt", "train.tsv", "dev.tsv", "unseen.tsv")
     return StudyFiles(*(folder / name for name in names))
-
-
-def _describe_model(run: Run, settings: Settings, *, has_unread: bool) -> str:
-    """What reached the model of a study, and its shape, in one line."""
-    config, recipe = run.model.config, settings.recipe
-    shape = f"{config.variant}, {config.layers} layers, width {config.width}"
-    about = f"{recipe.rung}: recipe {recipe.name}; {shape}"
-    return f"{about}; dev subjects in its documents" if has_unread else about
 
 
 def _describe_shown(run: Run) -> str:

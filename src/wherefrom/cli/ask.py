@@ -203,10 +203,9 @@ def _stdin_lines() -> Sequence[tuple[int, str]]:
 @click.command()
 @click.argument("run", type=PATH)
 @click.argument("question")
-@option("--maps", "With --json: add the whole attention map of every layer.", is_flag=True)
 @option("--plot", "Write the maps as an HTML page.", type=PATH)
 @JSON
-def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: bool) -> None:
+def attention(run: Path, question: str, plot: Path | None, as_json: bool) -> None:
     """Show where each head of RUN looks just before it answers QUESTION."""
     from wherefrom.corpus.questions import find_subject_in
     from wherefrom.huggingface.inside import look_inside_any
@@ -227,10 +226,7 @@ def attention(run: Path, question: str, maps: bool, plot: Path | None, as_json: 
         write_inside_page(view, answer, plot)
         echo_err(f"maps written to {plot}")
     if as_json:
-        record = {"run": str(run), "answer": answer, "subject": subject, **view.to_dict()}
-        if maps:
-            record["maps"] = [layer.round(6).tolist() for layer in view.maps]
-        print_json(record)
+        print_json({"run": str(run), "answer": answer, "subject": subject, **view.to_dict()})
         return
     if subject is None:
         echo_err("the question fits no template of the run, so the weight on the name is unknown.")

@@ -108,13 +108,10 @@ def evaluate(
 @click.command()
 @click.argument("train", type=PATH)
 @click.argument("dev", type=PATH)
-@option("--always", "Also score this one answer.")
 @TEMPLATE
 @JSON
-def baseline(
-    train: Path, dev: Path, always: str | None, template: tuple[str, ...], as_json: bool
-) -> None:
-    """Score answers that need no text: the majority answer, one answer, a guess by the name."""
+def baseline(train: Path, dev: Path, template: tuple[str, ...], as_json: bool) -> None:
+    """Score answers that need no text: the majority answer, a guess by the name."""
     from wherefrom.corpus.questions import read_questions
     from wherefrom.recall.table import guess_by_name, majority_answer, score
 
@@ -127,8 +124,6 @@ def baseline(
     right = [question.answer or "" for question in stated]
     common = majority_answer(learned)
     rows = {"majority": (common, score([common] * len(right), right))}
-    if always is not None:
-        rows["always"] = (always, score([always] * len(right), right))
     guesses = guess_by_name(learned, stated)
     rows["by name"] = ("letters of the name", score(guesses, right))
     if as_json:

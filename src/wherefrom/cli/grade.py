@@ -70,9 +70,8 @@ def grade(
     out: Path,
     one: bool,
     jobs: int | None,
-    timeout: float,
-    memory: float,
     as_json: bool,
+    **limits_given: float,
 ) -> None:
     """Grade written answers and code: a folder with a file or folder per student, or one file.
 
@@ -87,6 +86,7 @@ def grade(
     from wherefrom.teaching.sandbox import SandboxLimits, find_protection
     from wherefrom.teaching.submissions import passed_over, read_submissions
 
+    timeout, memory = limits_given["timeout"], limits_given["memory"]
     if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
         raise UserError(f"--timeout must lie between 0 and {MAX_TIMEOUT_SECONDS} seconds.")
     if not MIN_MEMORY_GB <= memory <= MAX_MEMORY_GB:
