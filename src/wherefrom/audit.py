@@ -61,7 +61,6 @@ ROOM = 4  # tokens that an answer may be longer than nearly all accepted ones
 FEWEST = 20  # questions of a relation that goes by itself, and of an audit
 MADE_UP = 0.15  # invented subjects, as a share of a relation's questions
 DECOYS = 3  # names that nobody has, whose answers others are compared with
-DELTA = 0.05  # how often a guarantee may fail
 UNSEEN_RISK = 0.02  # share of invented subjects that may be given an answer
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
 Say = Callable[[str], None]
@@ -343,16 +342,12 @@ def calibrate(
     right = np.array([is_match(a, s.answer) for a, s in zip(answers, calibrating, strict=True)])
     signals, columns = learn_signals(records, right, seed)
     policies, read_about = fit.fit_policies(
-        calibrating,
-        {name: columns[name] for name in SIGNS},
-        support,
-        right,
-        signs=SIGNS,
+        fit.CalibrationRows(calibrating, columns, support, right),
         parts=(tuple(SIGNS), tuple(SIGNS)),
+        signs=SIGNS,
         risk=risk,
-        delta=DELTA,
-        seed=seed,
         unseen_risk=UNSEEN_RISK,
+        seed=seed,
     )
     internal = policies[fit.RIGHT][fit.INTERNAL]
     if corpus is None:  # what is right is all that can be told, and the model alone tells it
@@ -362,9 +357,7 @@ def calibrate(
         run=run,
         policies=policies,
         seen=read_about,
-        share=internal.share,
         risk=risk,
-        delta=DELTA,
         notes=tuple(note for note in notes if note),
         weights_sha256=run.record.sha256,
         subjects_sha256=fit.hash_subjects(subjects),

@@ -14,7 +14,8 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import QuestionSet, read_questions
 from wherefrom.corpus.split import CALIBRATION, INVENTED, JUDGED, SET_ASIDE, HeldOutQuestion
 from wherefrom.provenance.confidence import fit
-from wherefrom.provenance.confidence.calibration import Calibration, SignalWeight, TestedThreshold
+from wherefrom.provenance.confidence.calibration import Calibration, SignalWeight
+from wherefrom.provenance.confidence.threshold import HeldOutScores, TestedThreshold
 from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
@@ -113,7 +114,6 @@ def controlled(
         threshold=threshold,
         reason="no threshold can guarantee that." if few else None,
         risk=0.05,
-        delta=0.05,
         subjects=32,
         given=20,
         wrong=0,
@@ -123,8 +123,9 @@ def controlled(
 
     def policy(target: str, signals: dict[str, SignalWeight], intercept: float) -> fit.Policy:
         fitted = Calibration(signals=signals, intercept=intercept, subjects=100, right=80)
-        tested, hits = (0.9,) * 90 + (0.1,) * 10, (True,) * 80 + (False,) * 20
-        return fit.Policy(fitted, target, tested, hits, hits, 0.2, guarantee=guarantee)
+        sure, hits = (0.9,) * 90 + (0.1,) * 10, (True,) * 80 + (False,) * 20
+        testers = HeldOutScores(sure, hits, tuple(range(100)), sure[80:])
+        return fit.Policy(fitted, target, testers, guarantee=guarantee)
 
     constant = math.log(internal / (1 - internal))
     policies = {

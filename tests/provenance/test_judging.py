@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance import after_training, judging, metrics
 from wherefrom.provenance.answers import read_judged
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
-from wherefrom.provenance.judging import VERDICTS, Judged, judge_run
+from wherefrom.provenance.judging import VERDICTS, judge_run
 from wherefrom.provenance.metrics import Answers, Bootstrap
 from wherefrom.provenance.rivals import Score, rival_scores
 from wherefrom.provenance.signals.reader import RIVALS, SUPPORT
@@ -36,26 +36,23 @@ FEW = {"resamples": 20}
 
 
 def judged(verdict=STATED, *, seen=True, right=True, shown=True, internal=0.9):
-    """Said to be stated, right, and shown; `internal` is both confidences."""
-    return Judged(
-        *("judged", seen, "dev", "Ann Clark", "Where was Ann Clark born?", "Rome", ""),
-        *("Rome" if right else "Oslo", right, verdict, shown, internal >= 0.5),
-        *(internal, internal, 1, 1, verdict == STATED),
-    )
+    """Said to be stated, right, and shown; `internal` is the confidence."""
+    return {
+        "template": "",
+        "answer": "Rome",
+        "seen": seen,
+        "right": right,
+        "verdict": verdict,
+        "shown": shown,
+        "shown_internal": internal >= 0.5,
+        "in_text": verdict == STATED,
+        "about": 1,
+    }
 
 
-def score(values, **fields):
+def score(values, name="internal", *, ours=True):
     values = np.array(values)
-    return Score(
-        **{
-            "name": "internal",
-            "about": "",
-            "ours": True,
-            "values": values,
-            "given": values >= 0.5,
-            **fields,
-        }
-    )
+    return Score(name, "", values, values >= 0.5, ours=ours)
 
 
 def flags(text):
@@ -87,15 +84,10 @@ def test_the_table_of_verdicts_counts_what_was_said_and_what_is_shown():
         "right": 2,
         "wrong": 1,
         "shown": 2,
-        "unknown": 1,
-        "shown_wrong": 1,
         "internal_shown": 2,
-        "internal_unknown": 1,
-        "internal_shown_wrong": 1,
     }
     made_up = rows["unseen", MADE_UP]
     assert (made_up["count"], made_up["shown"], made_up["internal_shown"]) == (2, 0, 1)
-    assert made_up["internal_shown_wrong"] == 1
     assert rows["unseen", GUESSED]["right"] == 1
     assert sum(row["count"] for row in rows.values()) == len(people)
 
@@ -105,13 +97,14 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
     correct, seen = "11010100", "11111000"
     found = measure([score(values)], correct, seen)["scores"]["internal"]["groups"]
     everyone = Answers(values, flags(correct), flags(seen))
-    chosen = {"together": flags("11111111"), "seen": flags(seen), "unseen": ~flags(seen)}
-    for name, group in found.items():
-        answers = everyone.select(chosen[name])
-        assert group["subjects"] == len(answers)
-        for key in ("auroc", "augrc", "ece"):
-            expected = metrics.measure(getattr(metrics, key), answers)["value"]
-            assert group["metrics"][key]["value"] == expected
+    for name, key, answers in (
+        ("together", "auroc", everyone),
+        ("together", "augrc", everyone),
+        ("together", "ece", everyone),
+        ("seen", "auroc", everyone.select(flags(seen))),
+    ):
+        expected = metrics.measure(getattr(metrics, key), answers)["value"]
+        assert found[name]["metrics"][key]["value"] == expected
     grades = {"correct": 2, "wrong": 2, "not_attempted": 4, "precision": 0.5, "reason": None}
     assert found["together"]["grades"] == grades
     assert found["seen"]["grades"]["not_attempted"] == 1
@@ -125,7 +118,7 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
 )
 def test_what_is_undefined_says_why_and_nothing_is_nan(correct, seen):
     values = [0.9, 0.5, 0.5, 0.1][: len(correct)]
-    scores = [score(values), score([1.0] * len(correct), name="always answer", ours=False)]
+    scores = [score(values), score([1.0] * len(correct), "always answer", ours=False)]
     found = measure(scores, correct, seen)
     json.dumps(found, allow_nan=False)
     groups = [group for one in found["scores"].values() for group in one["groups"].values()]
@@ -144,12 +137,12 @@ def test_each_rival_is_tuned_on_the_calibration_subjects_with_the_same_guarantee
     known = {
         "log_probability": np.where(right, -0.1, -2.0) + 0.05 * rng.normal(size=400),
         "entropy": np.where(right, 0.1, 2.0),
-        "country_entropy": np.full(400, np.nan),
+        "reference": np.full(400, np.nan),
         SUPPORT: np.ones(400),
     }
-    ends = {"log_probability": (-2.0, -0.1), "entropy": (2.0, 0.1), "country_entropy": (1.0, 0.5)}
+    ends = {"log_probability": (-2.0, -0.1), "entropy": (2.0, 0.1), "reference": (1.0, 0.5)}
     asked = {name: np.array(pair) for name, pair in {**ends, SUPPORT: (0, 3)}.items()}
-    scores = rival_scores(RIVALS, asked, known, people, right, risk=0.05, delta=0.05)
+    scores = rival_scores(RIVALS, asked, known, people, right, risk=0.05)
     found = {one.name: one for one in scores}
     # the others are not known
     assert list(found) == ["greedy likelihood", "predictive entropy", "name support"]
@@ -172,7 +165,7 @@ def test_the_judged_subjects_are_judged_and_nobody_else_and_all_is_written(own):
     people = read_subjects(own.folder)
     judgement = judge_run(own, **FEW)
     record, expected = judgement.record, [subject for subject in people if subject.role == JUDGED]
-    assert [one.subject for one in judgement.subjects] == [subject.subject for subject in expected]
+    assert [row["subject"] for row in judgement.rows] == [one.subject for one in expected]
     assert record["subjects"] == {
         "judged": len(expected),
         "seen": sum(subject.seen for subject in expected),
@@ -183,20 +176,18 @@ def test_the_judged_subjects_are_judged_and_nobody_else_and_all_is_written(own):
     assert list(record["scores"])[:3] == ["internal", "checked", "always answer"]
     assert "name support" in record["scores"]
     said = answer_all(own.model, own.tokens, [subject.question for subject in expected])
-    assert [one.said for one in judgement.subjects] == [answer.text.strip() for answer in said]
+    assert [row["said"] for row in judgement.rows] == [answer.text.strip() for answer in said]
     with judging.require_evidence(own) as evidence:
-        for one in judgement.subjects:
-            assert one.right == (one.said == one.answer)
-            assert (one.naming, one.about) == evidence.count(one.subject)
-            assert one.shown <= (one.verdict == STATED)
+        for row in judgement.rows:
+            assert row["right"] == (row["said"] == row["answer"])
+            assert (row["naming"], row["about"]) == evidence.count(row["subject"])
+            assert row["shown"] <= (row["verdict"] == STATED)
     before = json.loads((own.folder / "run.json").read_text("utf-8"))
     judging.write_judgement(own, judge_run(own, **FEW))  # again, and the same
     rows = {row["question"]: row for row in read_judged(own.folder)}
-    assert len(rows) == len(judgement.subjects)
-    for one in judgement.subjects:
-        expected_row = asdict(one) | one.signals
-        del expected_row["signals"]
-        assert expected_row.items() <= rows[one.question].items()
+    assert len(rows) == len(judgement.rows)
+    for row in judgement.rows:
+        assert row.items() <= rows[row["question"]].items()
     assert json.loads((own.folder / "judgement.json").read_text("utf-8")) == record
     after = json.loads((own.folder / "run.json").read_text("utf-8"))
     changed = {key for key in after if after[key] != before[key]}
@@ -207,7 +198,7 @@ def test_the_judged_subjects_are_judged_and_nobody_else_and_all_is_written(own):
 
 def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
     """The little model knows nothing and is as sure of all: so both are made up here."""
-    said = {one.subject: one.said for one in judge_run(own, **FEW).subjects}
+    said = {row["subject"]: row["said"] for row in judge_run(own, **FEW).rows}
     people = [
         replace(one, answer=said[one.subject]) if one.subject in said and number % 2 else one
         for number, one in enumerate(read_subjects(own.folder))
@@ -225,20 +216,18 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
     known = load_confidence(own).policies["right"]["internal"].guarantee
     monkeypatch.setattr(Confidence, "guarantee", lambda *_: replace(known, threshold=0.6))
     judgement = judge_run(own, risk=0.6, **FEW)
-    found, scores = judgement.subjects, judgement.record["scores"]
+    found, scores = judgement.rows, judgement.record["scores"]
     for mode, key in (("checked", "shown"), ("internal", "shown_internal")):  # as `ask` shows
         assert scores[mode]["threshold"] == 0.6
         grades = scores[mode]["groups"]["together"]["grades"]
-        assert 0 < grades["not_attempted"] == sum(not getattr(one, key) for one in found)
+        assert 0 < grades["not_attempted"] == sum(not row[key] for row in found)
     missed = judgement.record["targets"]["right"]["internal"]["missed"]
-    given = [one for one in found if one.internal_confidence >= 0.6]
-    expected = (len(given), sum(not one.right for one in given))
+    given = [row for row in found if row["internal_confidence"] >= 0.6]
+    expected = (len(given), sum(not row["right"] for row in given))
     assert (missed["subjects"], missed["count"]) == expected
-    stated = {one["score"] for one in judgement.record["stated"]}
-    assert stated.intersection(("internal", "checked")) == {"internal"}
     # right without a line that states it is guessed, and nothing else is
-    assert {one.verdict for one in found if one.right} <= {GUESSED, STATED}
-    assert GUESSED not in {one.verdict for one in found if not one.right}
+    assert {row["verdict"] for row in found if row["right"]} <= {GUESSED, STATED}
+    assert GUESSED not in {row["verdict"] for row in found if not row["right"]}
 
 
 def find_intervals(record, where=()):

@@ -16,7 +16,7 @@ from wherefrom.corpus.world.names import COUNTRIES, ORIGINS, fold
 from wherefrom.errors import UserError
 from wherefrom.provenance import names
 from wherefrom.provenance.gazetteer import UNKNOWN, locate
-from wherefrom.provenance.judging import Judged, require_evidence
+from wherefrom.provenance.judging import require_evidence
 from wherefrom.provenance.names import compare_subjects, count_unknown, draw_names, summarise
 from wherefrom.training.run_folder import load_run
 
@@ -139,9 +139,14 @@ def test_abstaining_that_depends_on_the_origin_is_found_out():
 
 def person(subject, answer, *, right, shown=True):
     """A judged subject that was seen."""
-    asked = (f"Where was {subject} born?", answer, "Where was {subject} born?")
-    said = (answer, right, "stated") if right else ("Nowhere", right, "made up")
-    return Judged("judged", True, "dev", subject, *asked, *said, right, shown, 0.5, 0.5, 1, 1)
+    return {
+        "subject": subject,
+        "question": f"Where was {subject} born?",
+        "answer": answer,
+        "right": right,
+        "shown_internal": shown,
+        "seen": True,
+    }
 
 
 def test_those_born_elsewhere_than_their_name_suggests_are_compared_and_the_sentences_say_it():
@@ -163,7 +168,7 @@ def test_those_born_elsewhere_than_their_name_suggests_are_compared_and_the_sent
     assert nobody["group"]["value"] is None
     assert nobody["difference"]["reason"]
     # of the right ones alone it is counted who is withheld
-    judged[0] = person(judged[0].subject, "Tokyo", right=True, shown=False)
+    judged[0] = person(judged[0]["subject"], "Tokyo", right=True, shown=False)
     withheld = compare_subjects(judged, train, level=0.95)["seen"]["right_but_withheld"]
     assert sum(withheld[key]["count"] for key in ("group", "others")) == 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -43,12 +43,15 @@ def people(count, seed, role=CALIBRATION, *, seen_names=False):
     return subjects, np.array(right)
 
 
+def columns_of(subjects):
+    questions = [(one.subject, one.template) for one in subjects]
+    return rivals.control_columns(questions, RELATIONS, len)
+
+
 def judge_controls(calibrating, right, judged):
-    known, asked = (
-        rivals.control_columns(several, RELATIONS, len) for several in (calibrating, judged)
-    )
+    known, asked = columns_of(calibrating), columns_of(judged)
     controls = rivals.control_rivals(RELATIONS)
-    scores = rivals.rival_scores(controls, asked, known, calibrating, right, risk=0.05, delta=0.05)
+    scores = rivals.rival_scores(controls, asked, known, calibrating, right, risk=0.05)
     return {score.name: score for score in scores}
 
 
@@ -81,10 +84,11 @@ def test_free_subjects_of_the_text_have_no_grade_and_fit_no_rival_but_invented_o
 def test_the_name_only_control_tells_seen_from_unseen_only_where_names_differ(seen_names):
     calibrating, _ = people(600, 0, seen_names=seen_names)
     judged, _ = people(600, 1, JUDGED, seen_names=seen_names)
-    columns = [rivals.control_columns(each, RELATIONS, len) for each in (calibrating, judged)]
     seen = np.array([one.seen for one in judged], dtype=float)
     bootstrap = Bootstrap(20, 0.95, (0,))
-    told = rivals.tell_seen((calibrating, columns[0]), (judged, columns[1]), seen, {}, bootstrap)
+    known, asked = (calibrating, columns_of(calibrating)), columns_of(judged)
+    rows = [asdict(one) for one in judged]
+    told = rivals.tell_seen(known, (rows, asked), seen, {}, bootstrap)
     assert told["internal"]["value"] == 1.0
     by_name = told[rivals.NAME_ONLY]["value"]
     assert by_name > 0.95 if seen_names else abs(by_name - 0.5) < 0.08
@@ -100,18 +104,15 @@ NAMES = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(NAMES, st.randoms(use_true_random=False))
 def test_matched_names_are_as_often_seen_as_unseen_for_every_kind(names, draw):
-    subjects = [
-        HeldOutQuestion(JUDGED, draw.random() < 0.5, SET_ASIDE, name, f"{name}?", "Rome", "")
-        for name in names
-    ]
+    seen = np.array([draw.random() < 0.5 for _ in names], dtype=bool)
     tokens = np.array([len(name) % 3 for name in names], dtype=float)
-    kept = rivals.match_names(subjects, tokens, {})
+    kept = rivals.match_names(names, seen, tokens, {})
     counts: dict[tuple[int, ...], list[int]] = {}
-    for one, count, is_kept in zip(subjects, tokens, kept, strict=True):
-        kind = (len(one.subject) // rivals.LENGTH_STEP, len(one.subject.split()), int(count))
+    for i, name in enumerate(names):
+        kind = (len(name) // rivals.LENGTH_STEP, len(name.split()), int(tokens[i]))
         counts.setdefault(kind, [0, 0, 0, 0])
-        counts[kind][one.seen] += 1
-        counts[kind][2 + one.seen] += bool(is_kept)
+        counts[kind][int(seen[i])] += 1
+        counts[kind][2 + int(seen[i])] += bool(kept[i])
     for unseen, seen, kept_unseen, kept_seen in counts.values():
         assert kept_unseen == kept_seen == min(unseen, seen)
 

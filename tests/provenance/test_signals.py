@@ -29,12 +29,11 @@ from wherefrom.provenance.signals.reader import (
     SHORT_WINDOW_WORDS,
     SIGNALS,
     WINDOWS,
-    SignalBatch,
     SignalReader,
     SignalState,
     learn_windows,
 )
-from wherefrom.recall.decode import answer_all, encode_prompts
+from wherefrom.recall.decode import LONGEST_ANSWER, answer_all, encode_prompts
 from wherefrom.training.run_folder import Run
 
 NAMES = ["Ada Moe", "Bo Nys", "Cleo Orr", "Dag Poe", "Eva Quist", "Finn Rye"]
@@ -65,12 +64,6 @@ def run_of(variant: str = "llama", kind: str = "chars", block: int = 64) -> Run:
 
 def reader_of(run: Run, known=PLACES, windows=()) -> SignalReader:
     return SignalReader(run, SignalState(tuple(known), {BORN_WHERE: windows}))
-
-
-def read_given(reader, answer):
-    """All signals of one answer to every question, whatever the model would say."""
-    batch = SignalBatch(reader, QUESTIONS, NAMES, [answer] * len(NAMES))
-    return {name: function(batch) for name, (function, _) in SIGNALS.items()}
 
 
 @torch.inference_mode()
@@ -143,18 +136,18 @@ def test_all_signals_for_every_variant_do_not_depend_on_the_company(variant, kin
         assert column == pytest.approx(expected, rel=1e-3, abs=1e-3, nan_ok=True), name
 
 
-def test_given_answers_are_scored_instead_of_the_greedy_ones():
+def test_log_p_is_that_of_the_greedy_answer_and_an_unknown_signal_is_refused():
     run = run_of()
     reader = reader_of(run)
     greedy = reader.read(QUESTIONS, NAMES, only=["log_probability"])
     assert list(greedy.columns) == ["log_probability"]
     said = answer_all(run.model, run.tokens, QUESTIONS)
     assert greedy.answers == tuple(answer.text for answer in said)
-    columns = read_given(reader, " Oslo ")
-    expected = [alone(run, question, "Oslo") for question in QUESTIONS]
-    assert columns["log_probability"] == pytest.approx(expected, rel=1e-4)
-    odd = read_given(reader, "Žilina")  # letters that it cannot say
-    assert (odd["log_probability"] < -100).all()
+    closed = [at for at, answer in enumerate(said) if len(answer.ids) < LONGEST_ANSWER]
+    assert len(closed) >= 3
+    for at in closed:
+        expected = alone(run, QUESTIONS[at], greedy.answers[at])
+        assert greedy.columns["log_probability"][at] == pytest.approx(expected, rel=1e-4)
     with pytest.raises(UserError, match=r"entropi.*entropy"):
         reader.read(QUESTIONS, NAMES, only=["entropi"])
 
@@ -163,7 +156,7 @@ def test_given_answers_are_scored_instead_of_the_greedy_ones():
 def test_the_name_signals_are_likelihoods_of_the_name(kind):
     run = run_of(kind=kind)
     reader = reader_of(run)
-    columns = read_given(reader, "Oslo")
+    columns = reader.read(QUESTIONS, NAMES, only=["name_likelihood", "name_least"]).columns
     for at, name in enumerate(NAMES):
         ids = run.tokens.encode(f"{name}.")
         [whole] = score_answers(reader.model, [ids[:1]], [ids[1:]])
@@ -185,40 +178,35 @@ def test_the_reworded_signals_sum_up_the_answer_as_a_masked_fact_in_every_window
     texts = [(" was born in", " as"), (" born", ""), (" in", " was born")]
     windows = tuple((tuple(encode(a)), tuple(encode(b) if b else ())) for a, b in texts)
     reader = reader_of(run, windows=windows)
-    columns, bare = read_given(reader, "Oslo"), read_given(reader_of(run), "Oslo")
-    answer = [*encode("Oslo"), MASK]
+    answers, columns = reader.read(QUESTIONS, NAMES, only=["reworded", "reworded_margin"])
+    bare = reader_of(run).read(QUESTIONS, NAMES, only=["reworded"]).columns
     for at, name in enumerate(NAMES):
-        opening = encode(f"{name}.")
+        opening, answer = encode(f"{name}."), [*encode(answers[at]), MASK]
         prompts = [[*opening, *before, MASK, *behind, MASK] for before, behind in windows]
         scores = reader.model.score(prompts, [answer] * 3)
+        if None in scores:  # there is no room for the answer
+            continue
         sums = [max(-CLIP, float(each.own.sum())) for each in scores]
         leads = [np.clip((each.own - each.other).min(), -CLIP, CLIP) for each in scores]
         assert columns["reworded"][at] == pytest.approx(float(np.median(sums)), rel=1e-4)
         assert columns["reworded_margin"][at] == pytest.approx(np.mean(leads), rel=1e-4)
         [plain] = reader.model.score([[*opening, MASK, MASK]], [answer])  # no window
         assert bare["reworded"][at] == pytest.approx(max(-CLIP, float(plain.own.sum())), rel=1e-4)
-    # an answer or a name that cannot be written is as unlikely as can be
-    odd = read_given(reader, "Ža")
-    if kind == "chars":
-        assert set(odd["reworded"]) == set(odd["reworded_margin"]) == {-CLIP}
 
 
 @KINDS
-def test_the_token_margin_is_the_least_lead_of_a_token_greedy_or_given(kind):
+def test_the_token_margin_is_the_least_lead_of_a_token(kind):
     run = run_of(kind=kind)
-    reader = reader_of(run)
-    greedy = reader.read(QUESTIONS, NAMES, only=["token_margin"])
-    given = SIGNALS["token_margin"][0](SignalBatch(reader, QUESTIONS, NAMES, greedy.answers))
-    np.testing.assert_allclose(greedy.columns["token_margin"], given, rtol=1e-4, atol=1e-4)
-    column = read_given(reader, "Os")["token_margin"]
-    ids = torch.tensor([*run.tokens.encode("Os"), MASK])[:, None]
-    for at, prompt in enumerate(encode_prompts(run.model, run.tokens, QUESTIONS)):
+    answers, columns = reader_of(run).read(QUESTIONS, NAMES, only=["token_margin"])
+    prompts = encode_prompts(run.model, run.tokens, QUESTIONS)
+    for at, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        ids = torch.tensor([*run.tokens.encode(answer), MASK])[:, None]
         with torch.inference_mode():
             whole = torch.tensor([[*prompt, *ids[:-1, 0]]])
             logits = run.model(whole)[0, len(prompt) - 1 :]
         others = logits.scatter(1, ids, -math.inf).amax(dim=1)
         least = float((logits.gather(1, ids)[:, 0] - others).min())
-        assert column[at] == pytest.approx(least, rel=1e-3, abs=1e-3)
+        assert columns["token_margin"][at] == pytest.approx(least, rel=1e-3, abs=1e-3)
 
 
 def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
@@ -226,13 +214,14 @@ def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
     others = ("Was {subject} born?", "Where {subject}?")
     windows = {BORN_WHERE: (), **dict.fromkeys(others, ())}
     reader = SignalReader(run, SignalState(tuple(PLACES), windows))
-    found = read_given(reader, "Oslo")
+    answers, found = reader.read(QUESTIONS, NAMES)
     asked = [each.replace("{subject}", name) for name in NAMES for each in others]
     said = [each.log_probability for each in answer_all(run.model, run.tokens, asked)]
     pairs = np.array(said).reshape(-1, 2)
     assert found["others_best"] == pytest.approx(pairs.max(axis=1), rel=1e-4)
     assert found["others_mean"] == pytest.approx(pairs.mean(axis=1), rel=1e-4)
-    same = np.array([alone(run, each, "Oslo") for each in asked]).reshape(-1, 2)
+    twice = np.repeat(answers, 2)
+    same = np.array([alone(run, *pair) for pair in zip(asked, twice, strict=True)]).reshape(-1, 2)
     assert found["elsewhere"] == pytest.approx(same.max(axis=1), rel=1e-4)
 
 
@@ -245,25 +234,18 @@ def test_the_reference_is_the_twins_log_p_of_the_same_answer():
     assert table.columns["reference"] == pytest.approx(expected, rel=1e-4)
 
 
-def test_entropies_are_of_all_that_may_be_said_added_up_by_country():
+def test_entropy_is_of_all_that_may_be_said():
     run = run_of(kind="bpe")
-    reader = reader_of(run, ["Rome", "Oslo", "Bergen", "Xyzzy"])
-    prompts = encode_prompts(run.model, run.tokens, QUESTIONS)
-    known = np.exp(reader.model.score_known(prompts, list(reader.known.values())))
-    for answer, country in (("Oslo", None), ("Milan", 0), ("Plugh", None)):
-        columns = read_given(reader, answer)
-        this = np.zeros(6) if answer == "Oslo" else np.exp(columns["log_probability"])
+    for known_answers in (["Rome", "Oslo", "Bergen", "Xyzzy"], []):
+        reader = reader_of(run, known_answers)
+        answers, columns = reader.read(QUESTIONS, NAMES, only=["entropy", "log_probability"])
+        prompts = encode_prompts(run.model, run.tokens, QUESTIONS)
+        known = np.exp(reader.model.score_known(prompts, list(reader.known.values())))
+        is_new = np.array([answer not in known_answers for answer in answers])
+        this = np.where(is_new, np.exp(columns["log_probability"]), 0.0)
         rest = 1 - known.sum(axis=1) - this
         outcomes = np.concatenate((known, np.stack((this, rest), axis=1)), axis=1)
         assert columns["entropy"] == pytest.approx(likelihood.entropy_of(outcomes))
-        by_country = [known[:, 0], known[:, 1] + known[:, 2], known[:, 3], this, rest]
-        if country is not None:
-            by_country[country] = by_country[country] + by_country.pop(3)
-        expected = likelihood.entropy_of(np.stack(by_country, axis=1))
-        assert columns["country_entropy"] == pytest.approx(expected)
-    colours = reader_of(run, ["blue", "purplish", "xyzzy"])
-    columns = colours.read(QUESTIONS, NAMES, only=["country_entropy"]).columns
-    assert np.isnan(columns["country_entropy"]).all()  # countries mean nothing here
 
 
 @KINDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import asdict
 from functools import lru_cache
 
 import numpy as np
@@ -13,7 +14,7 @@ from wherefrom.corpus.database import Database, read_documents
 from wherefrom.corpus.questions import Question, QuestionSet
 from wherefrom.corpus.split import HeldOutQuestion, write_subjects
 from wherefrom.provenance.answers import write_dev_answers, write_judged
-from wherefrom.provenance.judging import Judged, Judgement, measure_scores
+from wherefrom.provenance.judging import Judgement, measure_scores
 from wherefrom.provenance.metrics import Bootstrap, as_metric
 from wherefrom.provenance.rivals import Score
 from wherefrom.storage import sha256_of
@@ -107,7 +108,7 @@ def write_run(folder, **changes):
     }
     write(folder / "judgement.json", judgement.record)
     keys = HeldOutQuestion.__match_args__
-    held_out = [HeldOutQuestion(*(getattr(one, key) for key in keys)) for one in judgement.subjects]
+    held_out = [HeldOutQuestion(*(row[key] for key in keys)) for row in judgement.rows]
     with Database.open(folder / "run.sqlite") as database:
         write_subjects(database, held_out)
     write(folder / "calibration.json", {"reader": {"known_answers": ["Oslo", "Rome"]}})
@@ -129,7 +130,7 @@ def write_run(folder, **changes):
     write_lines(folder / "metrics.jsonl", points)
     record_all(folder, RunRecord.model_validate(fields))
     write_dev(folder, fields["results"])
-    write_judged(folder, judgement.subjects)
+    write_judged(folder, judgement.rows)
     scratch = folder / "twins" / "scratch"
     scratch.mkdir(parents=True)
     write_lines(scratch / "metrics.jsonl", points[:2])
@@ -179,29 +180,33 @@ def write_dev(folder, results):
 
 @lru_cache
 def make_judgement():
-    people = tuple(
-        Judged(
-            "judged",
-            documents > 0,
-            "dev",
-            name,
-            f"Where was {name} born?",
-            right,
-            "Where was {subject} born?",
-            said=said,
-            right=said == right,
-            verdict=verdict,
-            shown=verdict == "stated",
-            shown_internal=confidence >= 0.5,
-            confidence=confidence,
-            internal_confidence=confidence,
-            naming=documents,
-            about=documents,
-            stated=verdict == "stated",
+    template = "Where was {subject} born?"
+    rows = []
+    for name, right, said, verdict, documents, confidence in PEOPLE:
+        question = template.replace("{subject}", name)
+        asked = ("judged", documents > 0, "dev", name, question, right, template)
+        rows.append(
+            {
+                **asdict(HeldOutQuestion(*asked)),
+                "said": said,
+                "right": said == right,
+                "verdict": verdict,
+                "shown": verdict == "stated",
+                "shown_internal": confidence >= 0.5,
+                "confidence": confidence,
+                "internal_confidence": confidence,
+                "from_text": 0.0,
+                "internal_from_text": 0.0,
+                "naming": documents,
+                "about": documents,
+                "stated": verdict == "stated",
+                "states_truth": False,
+                "reads_any": False,
+                "in_text": False,
+            }
         )
-        for name, right, said, verdict, documents, confidence in PEOPLE
-    )
-    confidence = np.array([one.confidence for one in people])
+    people = tuple(rows)
+    confidence = np.array([row["confidence"] for row in people])
     scores = [
         Score("internal", "our probability", confidence, confidence >= 0.5, 0.5, ours=True),
         Score("checked", "with lines", confidence, confidence >= 0.65, 0.5, ours=True),
@@ -243,7 +248,7 @@ def make_judgement():
             }
         },
     }
-    return Judgement(subjects=people, record=json.loads(json.dumps(record)))
+    return Judgement(rows=people, record=json.loads(json.dumps(record)))
 
 
 def make_origins():

@@ -6,7 +6,6 @@ import io
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -273,8 +272,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
     if as_json:
         print_json({"run": str(loaded.folder), **judgement.record})
         return
-    judged = [asdict(one) for one in judgement.subjects]
-    report = make_report(loaded.folder, judgement=judgement.record, judged=judged)
+    report = make_report(loaded.folder, judgement=judgement.record, judged=judgement.rows)
     print_sections(report, JUDGE_SECTIONS)
     for note in judgement.record["notes"]:
         echo_err(note)

@@ -340,9 +340,16 @@ def draw_window(
 
 
 def cloze_example(
-    name: Ids, window: tuple[Ids, Ids], answer: Ids, block: int, prefix: Ids | None = None
+    name: Ids,
+    window: tuple[Ids, Ids],
+    answer: Ids,
+    block: int,
+    *,
+    name_loss_weight: float = 0.0,
+    prefix: Ids | None = None,
 ) -> Example:
-    """prefix name before MASK behind MASK answer MASK, with the loss on the answer alone.
+    """prefix name before MASK behind MASK answer MASK, with the loss on the answer, and with less
+    weight on the name: so the model learns whom it reads about.
 
     A window that is too long is cut at its ends, and there is no prefix if it leaves no room.
     """
@@ -354,7 +361,9 @@ def cloze_example(
     before = before[max(0, len(before) - room) :]
     behind = behind[: max(0, room - len(before))]
     prompt = np.concatenate((head, before, _MASK, behind, _MASK))[:block]
-    return _learn_rest(prompt, np.concatenate((answer, _MASK))[: block - len(prompt)])
+    example = _learn_rest(prompt, np.concatenate((answer, _MASK))[: block - len(prompt)])
+    example.weights[len(head) - len(name) : len(head)] = name_loss_weight
+    return example
 
 
 def draw_index(probabilities: Floats, rng: Generator) -> int:

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.corpus.split import JUDGED, HeldOutQuestion
 from wherefrom.training.record import RunRecord, check_file, update_database
-
-if TYPE_CHECKING:
-    from wherefrom.provenance.judging import Judged
 
 MODEL = "model"  # who answers
 # columns that every answer has; all others are those of judged questions, and signals
@@ -27,7 +23,7 @@ COMMON = [
     *("id", "question", "answered_by", "template", "subject", "truth", "answer", "is_right"),
     *("line", "record"),
 ]
-COLUMNS = {"answer": "truth", "said": "answer", "right": "is_right"}  # fields of Judged
+COLUMNS = {"answer": "truth", "said": "answer", "right": "is_right"}  # of judged rows
 FLAGS = (
     *("right", "seen", "shown", "shown_internal"),
     *("stated", "in_text", "states_truth", "reads_any"),
@@ -65,15 +61,12 @@ def write_dev_answers(
     return update_database(folder, replace_dev, **details)
 
 
-def write_judged(folder: Path, judged: Iterable[Judged]) -> RunRecord:
+def write_judged(folder: Path, judged: Iterable[Row]) -> RunRecord:
     """Replace the verdicts, probabilities and signals of the judged questions."""
     rows = []
     for one in judged:
-        fields = asdict(one)
-        del fields["role"]
-        signals = fields.pop("signals")
-        row = {COLUMNS.get(name, name): value for name, value in fields.items()}
-        rows.append({**row, **signals, "answered_by": MODEL})
+        row = {COLUMNS.get(name, name): value for name, value in one.items() if name != "role"}
+        rows.append({**row, "answered_by": MODEL})
 
     def replace_judged(database: Database) -> None:
         clear = [name for name in database.columns if name not in COMMON]
@@ -83,7 +76,7 @@ def write_judged(folder: Path, judged: Iterable[Judged]) -> RunRecord:
 
 
 def read_judged(folder: Path, record: RunRecord | None = None) -> list[Row]:
-    """The judged questions with the model's answers, by the names of the fields of `Judged`."""
+    """The judged questions with the model's answers, as `judging.ask_subjects` returns them."""
     fields = {column: name for name, column in COLUMNS.items()}
     judged = []
     for answer in _read(folder, "verdict", record):

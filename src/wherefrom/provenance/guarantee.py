@@ -10,11 +10,17 @@ Clopper and Pearson); the first failure ends the tests. So testing many threshol
 (fixed-sequence testing; Angelopoulos et al. 2021). The first test is at a count of answers that
 follows from their number, the risk and the confidence alone: neither the errors nor the values of
 the scores, which may have been fitted to errors, have a say in where the tests begin.
+
+Answers about one subject may be wrong together. Such groups count as fewer answers: as many as
+would leave the share of errors as uncertain as it is between the groups (Korn and Graubard 1998).
+To this measure one group is added of which all answers are wrong, so that few errors that happen
+to lie apart are no evidence; without errors every group counts once, which is exact.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +30,7 @@ from wherefrom.errors import UserError
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 FIRST_SHARE = 6  # the first test is about the best sixth of the answers, if that is enough
-ROOM = 1.5  # it allows one error if there are so many times the answers that this takes
+ROOM = 2  # it allows one error if there are so many times the subjects that this takes
 
 
 class Guarantee:
@@ -33,8 +39,8 @@ class Guarantee:
     As in scikit-learn, `fit` returns the object, and what it found ends in an underscore:
     `threshold_` (infinite if nothing can be guaranteed: then nothing is shown), `bound_` (the upper
     confidence bound of the share of errors at the threshold; 1 without a threshold), `coverage_`
-    (the share of the given answers that are shown), `shown_` and `wrong_` (how many answers of the
-    test are shown, and how many of these are errors). `Guarantee(scores, errors)` fits at once.
+    (the share of the given answers that are shown), `shown_` and `wrong_` (how many answers are
+    shown, and how many of these are errors). `Guarantee(scores, errors)` fits at once.
     The names without an underscore are the same.
     """
 
@@ -61,23 +67,15 @@ class Guarantee:
         """Test thresholds on graded answers.
 
         scores: higher for answers that are more likely right. errors: whether each is wrong.
-        groups: the subject of each; one answer of each subject is drawn for the test, since
-        answers about one subject may be wrong together.
+        groups: the subject of each answer; without them, every answer is one of its own.
         """
         values, wrong = _columns(scores, errors)
-        rows = np.arange(values.size) if groups is None else _one_of_each(groups, values.size)
-        thresholds = np.unique(values[rows])[::-1]
-        shown, failed = (
-            count_from(part, thresholds) for part in (values[rows], values[rows][wrong[rows]])
-        )
-        delta = 1 - self.confidence
-        start, end = pass_in_order(shown, failed, rows.size, self.risk, delta)
-        i = end - 1
-        is_found = end > start
-        self.threshold_ = float(thresholds[i]) if is_found else math.inf
-        self.shown_ = int(shown[i]) if is_found else 0
-        self.wrong_ = int(failed[i]) if is_found else 0
-        self.bound_ = upper_bound(self.wrong_, self.shown_, delta) if is_found else 1.0
+        names = np.arange(values.size) if groups is None else np.asarray(groups)
+        if names.shape != values.shape:
+            raise UserError(f"groups must name the subject of each of the {values.size} answers.")
+        found = find_lowest(values, wrong, names, self.risk, 1 - self.confidence)
+        self.threshold_, self.bound_ = found.threshold, found.bound
+        self.shown_, self.wrong_ = found.shown, found.wrong
         self.coverage_ = float((values >= self.threshold_).mean()) if values.size else 0.0
         return self
 
@@ -127,39 +125,72 @@ def _columns(scores: ArrayLike, errors: ArrayLike) -> tuple[Floats, Bools]:
     return values, raw.astype(np.bool_)
 
 
-def _one_of_each(groups: ArrayLike, count: int) -> NDArray[np.intp]:
-    """One row of each group, drawn without regard to scores and errors."""
-    names = np.asarray(groups)
-    if names.shape != (count,):
-        raise UserError(f"groups must name the subject of each of the {count} answers.")
-    order = np.random.default_rng(0).permutation(count)
-    return np.sort(order[np.unique(names[order], return_index=True)[1]])
+class LowestThreshold(NamedTuple):
+    """The lowest threshold that passed (infinite if none), how many answers it shows, how many of
+    them are wrong, and the bound; first: the threshold where the tests began."""
+
+    threshold: float
+    shown: int
+    wrong: int
+    bound: float
+    first: float
 
 
-def count_from(values: Floats, thresholds: Floats) -> NDArray[np.intp]:
-    """How many values reach each threshold."""
-    return values.size - np.searchsorted(np.sort(values), thresholds, side="left")
-
-
-def pass_in_order(
-    shown: ArrayLike,
-    wrong: ArrayLike,
-    answers: int,
+def find_lowest(
+    scores: Floats,
+    errors: Bools,
+    groups: NDArray[Any],
     risk: float,
     delta: float,
-    refused: ArrayLike = False,
-) -> tuple[int, int]:
-    """Fixed-sequence testing: where the tests begin, and the first threshold that fails.
+    least: float = -math.inf,
+) -> LowestThreshold:
+    """Fixed-sequence testing of the scores as thresholds, from high to low.
 
-    shown, wrong: how many answers each threshold shows, from high to low, and how many of them are
-    wrong. answers: of how many. refused: thresholds that fail for another reason. Nothing is
-    guaranteed if the first test fails, and all that passed before the first failure is.
+    Nothing is guaranteed if the first test fails, and all that passed before the first failure is.
+    Thresholds below `least`, which must not depend on the errors, are not tested.
     """
-    counts = np.asarray(shown)
-    failed = np.append((tail(wrong, counts, risk) > delta) | np.asarray(refused), True)
-    reached = np.append(counts >= first_count(answers, risk, delta), True)
-    start = min(int(np.argmax(reached)), max(0, counts.size - 1))
-    return start, start + int(np.argmax(failed[start:]))
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] >= least]
+    if not order.size:
+        return LowestThreshold(math.inf, 0, 0, 1.0, math.inf)
+    falling = scores[order]
+    last = np.flatnonzero(np.append(falling[1:] != falling[:-1], True))  # of each threshold
+    shown, wrong = last + 1, np.cumsum(errors[order])[last]
+    factor = _design_effects(errors[order], groups[order])[last]
+    tails = np.where(wrong < shown, tail(wrong / factor, shown / factor, risk), 1.0)
+    failed = np.append(tails > delta, True)
+    subjects = np.unique(groups).size
+    reached = shown * (subjects / scores.size) >= first_count(subjects, risk, delta) - 1e-9
+    start = int(np.argmax(reached)) if reached.any() else last.size - 1
+    first, i = float(falling[last[start]]), start + int(np.argmax(failed[start:])) - 1
+    if i < start:
+        return LowestThreshold(math.inf, 0, 0, 1.0, first)
+    bound = upper_bound(wrong[i] / factor[i], shown[i] / factor[i], delta)
+    return LowestThreshold(float(falling[last[i]]), int(shown[i]), int(wrong[i]), bound, first)
+
+
+def _design_effects(errors: Bools, groups: NDArray[Any]) -> Floats:
+    """For the first answer, the first two, and so on: how many of them count as one.
+
+    The variance of the number of errors between groups, beside that of as many single answers.
+    """
+    group = np.unique(groups, return_inverse=True)[1]
+    by_group = np.argsort(group, kind="stable")
+    is_first = np.append(True, np.diff(group[by_group]) > 0)
+    starts = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    sums = np.cumsum(errors[by_group]) - errors[by_group]
+    answers_before, errors_before = np.empty((2, group.size))  # of the same group
+    answers_before[by_group] = np.arange(group.size) - starts
+    errors_before[by_group] = sums - sums[starts]
+    # sums over groups of errors^2, errors * answers, answers^2
+    squared_errors = np.cumsum((2 * errors_before + 1) * errors)
+    products = np.cumsum(errors_before + errors * (answers_before + 1))
+    squared_sizes = np.cumsum(2 * answers_before + 1)
+    count = np.arange(1, group.size + 1)
+    share = np.cumsum(errors) / count
+    between = squared_errors - 2 * share * products + share**2 * squared_sizes
+    size = squared_sizes / count
+    return np.maximum(1.0, (between + size**2) / (count * share * (1 - share) + size))
 
 
 def first_count(answers: int, risk: float, delta: float) -> int:
@@ -171,13 +202,15 @@ def first_count(answers: int, risk: float, delta: float) -> int:
 
 
 def tail(wrong: ArrayLike, given: ArrayLike, risk: float) -> Floats:
-    """The probability of at most `wrong` errors among `given`, each with probability `risk`."""
-    from scipy.special import bdtr
+    """The probability of at most `wrong` errors among `given`, each with probability `risk`; both
+    may be fractions."""
+    from scipy.special import betainc
 
-    return np.asarray(bdtr(np.asarray(wrong, dtype=float), np.asarray(given, dtype=int), risk))
+    errors, answers = np.asarray(wrong, dtype=float), np.asarray(given, dtype=float)
+    return np.asarray(1 - betainc(errors + 1, np.maximum(answers - errors, 1e-9), risk))
 
 
-def upper_bound(wrong: int, given: int, delta: float) -> float:
+def upper_bound(wrong: float, given: float, delta: float) -> float:
     """Clopper and Pearson's one-sided bound: the largest risk that is not refuted."""
     from scipy.special import betaincinv
 

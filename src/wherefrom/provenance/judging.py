@@ -7,33 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from wherefrom.corpus.database import RUN_DATABASE
-from wherefrom.corpus.split import (
-    CALIBRATION,
-    FITTING,
-    JUDGED,
-    HeldOutQuestion,
-    read_subjects,
-)
+from wherefrom.corpus.questions import NOT_STATED
+from wherefrom.corpus.split import CALIBRATION, FITTING, JUDGED, HeldOutQuestion, read_subjects
 from wherefrom.errors import UserError, checked
 from wherefrom.provenance import metrics
-from wherefrom.provenance.answers import write_judged
+from wherefrom.provenance.answers import Row, write_judged
 from wherefrom.provenance.audited import AuditRun, load_confidence
 from wherefrom.provenance.confidence import fit
-from wherefrom.provenance.confidence.calibration import TestedThreshold
-from wherefrom.provenance.confidence.fit import (
-    CHECKED,
-    FROM_TEXT,
-    INTERNAL,
-    RIGHT,
-    Confidence,
-)
+from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
+from wherefrom.provenance.confidence.threshold import TestedThreshold
 from wherefrom.provenance.evidence import (
     Evidence,
     EvidenceCount,
@@ -58,7 +47,6 @@ from wherefrom.provenance.verdicts import (
     MISREMEMBERED,
     AskedRun,
     AskOptions,
-    Verdict,
 )
 from wherefrom.provenance.wording import DONT_KNOW, STATED, SUPPORTED
 from wherefrom.provenance.world_record import WorldRecord, find_world_record
@@ -80,55 +68,20 @@ MAX_COUNTED_DOCUMENTS = 4  # subjects with this many documents or more are count
 
 
 @dataclass(frozen=True)
-class Judged(HeldOutQuestion):
-    """A judged subject, the run's answer and its verdict: one row of the table of answers.
-
-    said: the answer. verdict: may be `guessed`, since the truth is known. naming, about: how many
-    documents name the subject and are about it. confidence: with the text, if there is one.
-    states_truth: whether the right answer was read in the text; reads_any: whether any was.
-    stated: the reader says that the text states the answer. in_text: it does, by the embedded
-    world's own record, or else by the reader.
-    """
-
-    said: str
-    right: bool
-    verdict: str
-    shown: bool
-    shown_internal: bool
-    confidence: float
-    internal_confidence: float
-    naming: int
-    about: int
-    stated: bool = False
-    from_text: float = 0.0
-    internal_from_text: float = 0.0
-    states_truth: bool = False
-    reads_any: bool = False
-    in_text: bool = False
-    signals: Mapping[str, float | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Judgement:
-    """The judged subjects, and all that was measured on them as plain JSON (docs/provenance.md)."""
+    """The judged answers, as rows of the table of answers, and all that was measured on them as
+    plain JSON (docs/provenance.md)."""
 
-    subjects: tuple[Judged, ...]
+    rows: tuple[Row, ...]
     record: dict[str, Any]
 
     def summary(self) -> dict[str, Any]:
-        """The record without what is only drawn; of the rivals without the unseen ones alone."""
+        """The record without what is only drawn."""
         scores = {}
         for name, score in self.record["scores"].items():
-            kept = {
-                group: numbers
-                for group, numbers in score["groups"].items()
-                if score["ours"] or group != "unseen"
-            }
-            groups = {
-                group: {key: value for key, value in numbers.items() if key not in DRAWN_KEYS}
-                for group, numbers in kept.items()
-            }
-            scores[name] = {**score, "groups": groups}
+            together = score["groups"]["together"]
+            kept = {key: value for key, value in together.items() if key not in DRAWN_KEYS}
+            scores[name] = {**score, "groups": {**score["groups"], "together": kept}}
         return {**self.record, "scores": scores}
 
 
@@ -167,12 +120,9 @@ def judge_run(
     with opened or nullcontext() as evidence:
         known = confidence.signal_state.known_answers
         asked = AskedRun(run, evidence, confidence, known)
-        judged, _ = ask_subjects(asked, to_judge, options, grade=confidence.grade, world=world)
+        judged = ask_subjects(asked, to_judge, options, grade=confidence.grade, world=world)
         origins = world.origins if world else {}
         rivals, told_seen = ask_rivals(asked, judged, calibrating, options, origins, bootstrap)
-    misread: dict[str, dict[str, int]] = {}
-    if opened is not None and not any(one.is_silent for one in judged):
-        misread = _remove_answers(run, to_judge)
     record = measure_judgement(judged, rivals, confidence, options, bootstrap)
     record["weights_sha256"] = run.record.sha256
     record["seen_from_unseen"] = told_seen
@@ -180,14 +130,73 @@ def judge_run(
     record["subjects"]["calibration"] = sum(
         subject.role in confidence.calibration_roles for subject in calibrating
     )
+    misread: dict[str, dict[str, int]] = {}
+    if opened is not None and not any(subject.is_silent for subject in to_judge):
+        misread = _remove_answers(run, to_judge)
     for template, counts in record["silence"].items():
         counts.update(misread.get(template, {"removed": 0, "misread": 0}))
-    return Judgement(subjects=judged, record=record)
+    return Judgement(rows=judged, record=record)
+
+
+def ask_subjects(
+    asked: AskedRun,
+    subjects: Sequence[HeldOutQuestion],
+    options: AskOptions,
+    *,
+    grade: Callable[[str, HeldOutQuestion], bool] = fit.is_right,
+    world: WorldRecord | None = None,
+) -> tuple[Row, ...]:
+    """The run's answers about these subjects, graded, with their verdicts and signals.
+
+    naming, about: how many documents name the subject and are about it. states_truth: whether the
+    right answer was read in the text; reads_any: whether any was. stated: the reader says that the
+    text states the answer. in_text: it does, by the embedded world's own record, or else by the
+    reader.
+    """
+    questions = [subject.question for subject in subjects]
+    names = [subject.subject for subject in subjects]
+    verdicts = asked.give_verdicts(questions, names, options)
+    evidence, rows = asked.evidence, []
+    truths = [subject.answer or "" for subject in subjects]
+    relations = [subject.template for subject in subjects]
+    support = (
+        find_support(evidence, names, truths, asked.known_answers, templates=relations)
+        if evidence
+        else [None] * len(subjects)
+    )
+    for subject, verdict, of_truth in zip(subjects, verdicts, support, strict=True):
+        said, stated = verdict.answer, verdict.verdict in SUPPORTED
+        right, in_text = grade(said, subject), stated
+        if world is not None:
+            in_text = subject.seen and world.states(subject.subject, subject.template, said)
+        count = evidence.count(subject.subject) if evidence else EvidenceCount(0, 0)
+        rows.append(
+            {
+                **asdict(subject),
+                "said": said,
+                "right": right,
+                "verdict": GUESSED if right and not stated else verdict.verdict or MADE_UP,
+                "shown": verdict.shown != DONT_KNOW,
+                "shown_internal": verdict.shown_internal,
+                "confidence": verdict.right[CHECKED if evidence else INTERNAL] or 0.0,
+                "internal_confidence": verdict.right[INTERNAL] or 0.0,
+                "from_text": verdict.from_text[CHECKED] or 0.0,
+                "internal_from_text": verdict.from_text[INTERNAL] or 0.0,
+                "naming": count.naming,
+                "about": count.about,
+                "stated": stated,
+                "states_truth": bool(of_truth and of_truth.states_answer),
+                "reads_any": bool(of_truth and (of_truth.states_answer or of_truth.others)),
+                "in_text": in_text,
+                **verdict.signals,
+            }
+        )
+    return tuple(rows)
 
 
 def ask_rivals(
     asked: AskedRun,
-    judged: Sequence[Judged],
+    judged: Sequence[Row],
     calibrating: Sequence[HeldOutQuestion],
     options: AskOptions,
     origins: Mapping[str, str],
@@ -204,17 +213,18 @@ def ask_rivals(
     questions = [subject.question for subject in calibrating]
     table = confidence.reader.read(questions, names, only=options.also, report=options.report)
     naming = [evidence.count(name).naming if evidence else 0 for name in names]
-    relations = list(dict.fromkeys(one.template for one in judged))
+    relations = list(dict.fromkeys(row["template"] for row in judged))
     encode = run.audited.encode if isinstance(run, AuditRun) else run.tokens.encode
     of_judged, of_calibrating = (
         control_columns(several, relations, lambda name: len(encode(name)))
-        for several in (judged, calibrating)
+        for several in (
+            [(row["subject"], row["template"]) for row in judged],
+            [(subject.subject, subject.template) for subject in calibrating],
+        )
     )
-    judged_columns = {  # None becomes NaN
-        name: np.array([one.signals[name] for one in judged], dtype=float)
-        for name in judged[0].signals
-    }
-    judged_columns |= {SUPPORT: _column(judged, "naming"), **of_judged}
+    signals = {*confidence.signals, *table.columns}.intersection(judged[0])
+    judged_columns = {name: column(judged, name) for name in signals}
+    judged_columns |= {SUPPORT: column(judged, "naming"), **of_judged}
     columns = {**table.columns, SUPPORT: np.array(naming, dtype=float), **of_calibrating}
     scores = rival_scores(
         {**confidence.rivals, **control_rivals(relations)},
@@ -223,15 +233,15 @@ def ask_rivals(
         calibrating,
         np.array(list(map(confidence.grade, table.answers, calibrating))),
         risk=options.risk,
-        delta=confidence.delta,
     )
     p_seen = confidence.seen.probability(judged_columns)
-    subjects = (calibrating, columns), (judged, judged_columns)
-    return scores, tell_seen(*subjects, p_seen, origins, bootstrap)
+    return scores, tell_seen(
+        (calibrating, columns), (judged, judged_columns), p_seen, origins, bootstrap
+    )
 
 
 def measure_judgement(
-    judged: Sequence[Judged],
+    judged: Sequence[Row],
     rivals: Sequence[Score],
     confidence: Confidence,
     options: AskOptions,
@@ -245,18 +255,17 @@ def measure_judgement(
     }
     shown = thresholds[GUARANTEES[options.guarantee]]
     scores, precision = [*own_scores(judged, shown), *rivals], 1 - options.risk
-    by_relation: dict[str, list[Judged]] = {}
-    for one in judged:
-        by_relation.setdefault(one.template, []).append(one)
+    by_relation: dict[str, list[Row]] = {}
+    for row in judged:
+        by_relation.setdefault(row["template"], []).append(row)
     return {
         "weights_sha256": "",
         "subjects": {
             "judged": len(judged),
-            "seen": sum(subject.seen for subject in judged),
-            "unseen": sum(not subject.seen for subject in judged),
+            "seen": sum(row["seen"] for row in judged),
+            "unseen": sum(not row["seen"] for row in judged),
         },
         "risk": options.risk,
-        "delta": confidence.delta,
         "precision": precision,
         "resamples": bootstrap.resamples,
         "level": bootstrap.level,
@@ -264,67 +273,13 @@ def measure_judgement(
         "guarantee": options.guarantee,
         "guarantees": {mode: asdict(found) for mode, found in shown.items()},
         "targets": measure_targets(judged, thresholds, bootstrap),
-        "relations": {name: count_shown(members) for name, members in by_relation.items()},
-        "silence": {name: count_silence(members) for name, members in by_relation.items()},
+        "relations": {name: count_shown(rows) for name, rows in by_relation.items()},
+        "silence": {name: count_silence(rows) for name, rows in by_relation.items()},
         **measure_scores(scores, judged, precision=precision, bootstrap=bootstrap),
         # the calibration's notes, except those about its own risk
         "notes": [note for note in confidence.notes if "can guarantee" not in note]
         + [f"{mode}: {found.reason}" for mode, found in shown.items() if found.reason],
     }
-
-
-def ask_subjects(
-    asked: AskedRun,
-    subjects: Sequence[HeldOutQuestion],
-    options: AskOptions,
-    *,
-    grade: Callable[[str, HeldOutQuestion], bool] = fit.is_right,
-    world: WorldRecord | None = None,
-) -> tuple[tuple[Judged, ...], list[Verdict]]:
-    """The run's answers about these subjects, graded, and their verdicts.
-
-    world: the record that says which answers the text states; without it the reader says so.
-    """
-    questions = [subject.question for subject in subjects]
-    names = [subject.subject for subject in subjects]
-    verdicts = asked.give_verdicts(questions, names, options)
-    evidence, judged = asked.evidence, []
-    truths = [subject.answer or "" for subject in subjects]
-    relations = [subject.template for subject in subjects]
-    support = (
-        find_support(evidence, names, truths, asked.known_answers, templates=relations)
-        if evidence
-        else [None] * len(subjects)
-    )
-    for subject, verdict, of_truth in zip(subjects, verdicts, support, strict=True):
-        right, stated = grade(verdict.answer, subject), verdict.verdict in SUPPORTED
-        in_text = stated
-        if world is not None:
-            said = verdict.answer
-            in_text = subject.seen and world.states(subject.subject, subject.template, said)
-        count = evidence.count(subject.subject) if evidence else EvidenceCount(0, 0)
-        judged.append(
-            Judged(
-                **asdict(subject),
-                said=verdict.answer,
-                right=right,
-                verdict=GUESSED if right and not stated else verdict.verdict or MADE_UP,
-                shown=verdict.shown != DONT_KNOW,
-                shown_internal=verdict.shown_internal,
-                confidence=verdict.right[CHECKED if evidence else INTERNAL] or 0.0,
-                internal_confidence=verdict.right[INTERNAL] or 0.0,
-                naming=count.naming,
-                about=count.about,
-                stated=stated,
-                from_text=verdict.from_text[CHECKED] or 0.0,
-                internal_from_text=verdict.from_text[INTERNAL] or 0.0,
-                states_truth=bool(of_truth and of_truth.states_answer),
-                reads_any=bool(of_truth and (of_truth.states_answer or of_truth.others)),
-                in_text=in_text,
-                signals=dict(verdict.signals),
-            )
-        )
-    return tuple(judged), verdicts
 
 
 def write_judgement(run: Run, judgement: Judgement) -> None:
@@ -333,7 +288,7 @@ def write_judgement(run: Run, judgement: Judgement) -> None:
     In between the run is not judged, so that answers and numbers are always of one judgement.
     """
     update_run(run.folder, judgement=None)
-    write_judged(run.folder, judgement.subjects)
+    write_judged(run.folder, judgement.rows)
     numbers = {NUMBERS_FILE: format_json(judgement.record)}
     keep_files(run.folder, numbers, judgement=judgement.summary())
 
@@ -346,7 +301,12 @@ def require_evidence(run: Run) -> Evidence:
     return evidence
 
 
-def own_scores(judged: Sequence[Judged], thresholds: Mapping[str, TestedThreshold]) -> list[Score]:
+def column(rows: Sequence[Row], name: str, kind: type = float) -> Any:
+    """One column of some rows as an array; None becomes NaN."""
+    return np.array([row[name] for row in rows], dtype=kind)
+
+
+def own_scores(judged: Sequence[Row], thresholds: Mapping[str, TestedThreshold]) -> list[Score]:
     """Our probability of *right* without and with the text, and the policy of always answering."""
     signals, text = (
         "our probability by the model's own signals",
@@ -357,35 +317,27 @@ def own_scores(judged: Sequence[Judged], thresholds: Mapping[str, TestedThreshol
         (INTERNAL, signals, "internal_confidence", "shown_internal"),
         (CHECKED, text, "confidence", "shown"),
     ):
-        values, given = _column(judged, confidence), _column(judged, shown, bool)
+        values, given = column(judged, confidence), column(judged, shown, bool)
         threshold, reason = thresholds[mode].used, thresholds[mode].reason
-        scores.append(Score(mode, about, values, given, threshold, reason, True, mode == CHECKED))
+        scores.append(Score(mode, about, values, given, threshold, reason, True))
     always = np.ones(len(judged), dtype=bool)
     about = "every answer is taken for certain"
     return [*scores, Score("always answer", about, always.astype(float), always)]
 
 
 def measure_scores(
-    scores: Sequence[Score], judged: Sequence[Judged], *, precision: float, bootstrap: Bootstrap
+    scores: Sequence[Score], judged: Sequence[Row], *, precision: float, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """All numbers of a judgement that compare the scores of the judged subjects."""
-    correct, stated, seen = (_column(judged, name, bool) for name in ("right", "in_text", "seen"))
-    groups = {"together": np.ones_like(seen), "seen": seen, "unseen": ~seen}
-    relations = [one.template for one in judged]
-    # a group has the same resamples for every score
-    resamples = {g: replace(bootstrap, seed=(bootstrap.seed[0], i)) for i, g in enumerate(groups)}
+    correct, stated, seen = (column(judged, name, bool) for name in ("right", "in_text", "seen"))
+    relations = [row["template"] for row in judged]
     measured = {
         score.name: {
             "about": score.about,
             "ours": score.ours,
-            "reads_text": score.reads_text,
             "threshold": score.threshold,
-            "threshold_reason": score.reason,
             "within_relations": within_relations(score.values, correct, relations),
-            "groups": {
-                name: _measure_group(score, correct, seen, rows, precision, resamples[name])
-                for name, rows in groups.items()
-            },
+            "groups": _measure_groups(score, correct, seen, precision, bootstrap),
         }
         for score in scores
     }
@@ -399,20 +351,18 @@ def measure_scores(
                 **bootstrap.measure({"auroc": metrics.auroc}, Answers(score.values, stated)),
             }
             for score in scores
-            if not score.reads_text
+            if score.name in (INTERNAL, "greedy likelihood")
         ],
         "verdicts": count_verdicts(judged),
         "by_documents": _recall_by_documents(judged, bootstrap.level),
     }
 
 
-def _measure_group(
-    score: Score, correct: Bools, seen: Bools, rows: Bools, precision: float, bootstrap: Bootstrap
+def _measure_groups(
+    score: Score, correct: Bools, seen: Bools, precision: float, bootstrap: Bootstrap
 ) -> dict[str, Any]:
-    """The numbers of one score on the subjects of these rows."""
-    answers, given = Answers(score.values, correct, seen).select(rows), score.given[rows]
-    right, shown = int((given & answers.correct).sum()), int(given.sum())
-    unseen = ~seen[rows]
+    """The numbers of one score on all judged subjects, and fewer on the seen and the unseen."""
+    answers, given = Answers(score.values, correct, seen), score.given
     measures = {
         "recall": metrics.accuracy,
         "auroc": metrics.auroc,
@@ -421,31 +371,46 @@ def _measure_group(
         "right_given_at_precision": metrics.coverage_at_precision(precision, of_right=True),
         "ece": metrics.ece,
     }
+    unseen = ~seen
     unknown = rate(int((unseen & ~given).sum()), int(unseen.sum()), level=bootstrap.level)
     curve = metrics.risk_coverage(answers)
     points = len(curve["coverage"])
     kept = np.unique(np.linspace(0, points - 1, min(points, CURVE_POINTS)).round().astype(int))
     edges = np.linspace(0, 1, HISTOGRAM_BARS + 1)
+    grades = {
+        name: _count_grades(given[rows], correct[rows], score.reason)
+        for name, rows in (("together", seen | unseen), ("seen", seen), ("unseen", unseen))
+    }
+    among_seen = bootstrap.measure({"auroc": metrics.auroc}, answers.select(seen))
     return {
-        "subjects": len(answers),
-        "grades": {
-            "correct": right,
-            "wrong": shown - right,
-            "not_attempted": len(answers) - shown,
-            "precision": right / shown if shown else None,
-            "reason": score.reason,
+        "together": {
+            "grades": grades["together"],
+            "metrics": {**bootstrap.measure(measures, answers), "unseen_unknown": unknown},
+            "ece_of_chance": metrics.ece_of_chance(
+                answers, np.random.default_rng(bootstrap.seed), level=bootstrap.level
+            ),
+            "risk_coverage": {name: values[kept].tolist() for name, values in curve.items()},
+            "reliability": metrics.reliability_table(answers),
+            "histogram": {
+                "edges": edges.tolist(),
+                "right": np.histogram(answers.confidence[correct], edges)[0].tolist(),
+                "wrong": np.histogram(answers.confidence[~correct], edges)[0].tolist(),
+            },
         },
-        "metrics": {**bootstrap.measure(measures, answers), "unseen_unknown": unknown},
-        "ece_of_chance": metrics.ece_of_chance(
-            answers, np.random.default_rng(bootstrap.seed), level=bootstrap.level
-        ),
-        "risk_coverage": {name: values[kept].tolist() for name, values in curve.items()},
-        "reliability": metrics.reliability_table(answers),
-        "histogram": {
-            "edges": edges.tolist(),
-            "right": np.histogram(answers.confidence[answers.correct], edges)[0].tolist(),
-            "wrong": np.histogram(answers.confidence[~answers.correct], edges)[0].tolist(),
-        },
+        "seen": {"grades": grades["seen"], "metrics": among_seen},
+        "unseen": {"grades": grades["unseen"], "metrics": {"unseen_unknown": unknown}},
+    }
+
+
+def _count_grades(given: Bools, correct: Bools, reason: str | None) -> dict[str, Any]:
+    """Right, wrong and not attempted; reason: why the threshold is not guaranteed."""
+    right, shown = int((given & correct).sum()), int(given.sum())
+    return {
+        "correct": right,
+        "wrong": shown - right,
+        "not_attempted": given.size - shown,
+        "precision": right / shown if shown else None,
+        "reason": reason,
     }
 
 
@@ -457,20 +422,19 @@ def _compare_with_best(
     The best is chosen after the fact on the same subjects, which favours the rival.
     """
     answers = {score.name: Answers(score.values, correct, seen) for score in scores}
-    internal = next(score.name for score in scores if score.ours)
     rivals = [score.name for score in scores if not score.ours]
     rows = []
     for key, formula, sign in (("auroc", metrics.auroc, 1), ("augrc", metrics.augrc, -1)):
         values = {name: metrics.measure(formula, answers[name])["value"] for name in rivals}
-        best = max(rivals, key=lambda name: sign * (values[name] or 0.0), default=internal)
-        difference = bootstrap.difference(formula, answers[internal], answers[best])
-        rival = None if best == internal or difference["value"] is None else best
-        rows.append({"measure": key, "score": internal, "rival": rival, "difference": difference})
+        best = max(rivals, key=lambda name: sign * (values[name] or 0.0), default=INTERNAL)
+        difference = bootstrap.difference(formula, answers[INTERNAL], answers[best])
+        rival = None if best == INTERNAL or difference["value"] is None else best
+        rows.append({"measure": key, "score": INTERNAL, "rival": rival, "difference": difference})
     return rows
 
 
 def measure_targets(
-    judged: Sequence[Judged],
+    judged: Sequence[Row],
     guarantees: Mapping[str, Mapping[str, TestedThreshold]],
     bootstrap: Bootstrap,
 ) -> dict[str, Any]:
@@ -479,7 +443,7 @@ def measure_targets(
     The checked probability of *from the text* has no metrics: the text decides both the
     probability and the truth, so that they would be perfect by construction.
     """
-    right, in_text, seen = (_column(judged, name, bool) for name in ("right", "in_text", "seen"))
+    right, in_text, seen = (column(judged, name, bool) for name in ("right", "in_text", "seen"))
     columns = {
         (FROM_TEXT, INTERNAL): (in_text, "internal_from_text"),
         (FROM_TEXT, CHECKED): (in_text, "from_text"),
@@ -488,48 +452,45 @@ def measure_targets(
     }
     targets: dict[str, Any] = {target: {} for target in fit.TARGETS}
     for (target, mode), (hits, name) in columns.items():
-        answers, policy = Answers(_column(judged, name), hits, seen), guarantees[target][mode]
+        answers, policy = Answers(column(judged, name), hits, seen), guarantees[target][mode]
         shown = answers.confidence >= policy.used
         if mode == CHECKED:
-            shown &= _column(judged, "stated", bool)
+            shown &= column(judged, "stated", bool)
         measured = {}
         if (target, mode) != (FROM_TEXT, CHECKED):
             measured = bootstrap.measure({"auroc": metrics.auroc, "ece": metrics.ece}, answers)
             among = bootstrap.measure({"auroc": metrics.auroc}, answers.select(seen))
             measured["auroc_among_seen"] = among["auroc"]
+        shares = {
+            "right_shown": (shown, right),
+            "missed": (~hits, shown),
+            "wrong_shown": (~right, shown),
+            "unseen_shown": (shown, ~seen),
+        }
         targets[target][mode] = {
             "threshold": policy.threshold,
             "used": policy.used,
             "metrics": measured,
             **{
                 name: rate(int((part & whole).sum()), int(whole.sum()), level=bootstrap.level)
-                for name, part, whole in (
-                    ("right_shown", shown, right),
-                    ("missed", ~hits, shown),
-                    ("wrong_shown", ~right, shown),
-                    ("unseen_shown", shown, ~seen),
-                )
+                for name, (part, whole) in shares.items()
             },
         }
     return targets
 
 
-def _column(judged: Sequence[Judged], name: str, kind: type = float) -> Any:
-    return np.array([getattr(one, name) for one in judged], dtype=kind)
-
-
-def count_shown(judged: Sequence[Judged]) -> dict[str, int]:
+def count_shown(judged: Sequence[Row]) -> dict[str, int]:
     """How many answers are right and stated, and what is shown with and without the text."""
     counts = {
         "subjects": len(judged),
-        "right": sum(one.right for one in judged),
-        "stated": sum(one.in_text for one in judged),
+        "right": sum(row["right"] for row in judged),
+        "stated": sum(row["in_text"] for row in judged),
     }
     for name, key in (("shown", "shown"), ("internal_shown", "shown_internal")):
-        shown = [one for one in judged if getattr(one, key)]
+        shown = [row for row in judged if row[key]]
         counts[name] = len(shown)
-        counts[f"{name}_wrong"] = sum(not one.right for one in shown)
-        counts[f"{name}_unstated"] = sum(not one.in_text for one in shown)
+        counts[f"{name}_wrong"] = sum(not row["right"] for row in shown)
+        counts[f"{name}_unstated"] = sum(not row["in_text"] for row in shown)
     return counts
 
 
@@ -546,7 +507,7 @@ def _remove_answers(run: Run, judged: Sequence[HeldOutQuestion]) -> dict[str, di
         return {}
 
 
-def count_silence(judged: Sequence[Judged]) -> dict[str, int]:
+def count_silence(judged: Sequence[Row]) -> dict[str, int]:
     """How often the text was misread: what it states was missed, or it seemed to state what it
     does not.
 
@@ -555,52 +516,50 @@ def count_silence(judged: Sequence[Judged]) -> dict[str, int]:
     that were read about, with an answer; missed_stated: those whose answer was not read. Where no
     silent question is given, `removed` and `misread` count those made by removal (silence.py).
     """
-    silent = [one for one in judged if one.is_silent]
-    stated = [one for one in judged if one.seen and one.answer and not one.is_silent]
+    silent = [row for row in judged if row["answer"] == NOT_STATED]
+    stated = [row for row in judged if row["seen"] and row["answer"] not in (None, "", NOT_STATED)]
     return {
         "stated": len(stated),
-        "missed_stated": sum(not one.states_truth for one in stated),
+        "missed_stated": sum(not row["states_truth"] for row in stated),
         "silent": len(silent),
-        "false_stated": sum(one.reads_any for one in silent),
-        "false_shown": sum(one.shown and one.stated for one in silent),
+        "false_stated": sum(row["reads_any"] for row in silent),
+        "false_shown": sum(row["shown"] and row["stated"] for row in silent),
     }
 
 
-def count_verdicts(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+def count_verdicts(judged: Sequence[Row]) -> list[dict[str, Any]]:
     """A row for each verdict of the seen, then of the unseen; rows add up to all subjects."""
     rows = []
     for seen, verdict in product((True, False), VERDICTS):
-        counts = count_shown([one for one in judged if (one.seen, one.verdict) == (seen, verdict)])
-        count = counts.pop("subjects")
+        members = [row for row in judged if (row["seen"], row["verdict"]) == (seen, verdict)]
+        counts = count_shown(members)
         rows.append(
             {
                 "subjects": "seen" if seen else "unseen",
                 "verdict": verdict,
-                "count": count,
-                **{key: value for key, value in counts.items() if "stated" not in key},
-                "wrong": count - counts["right"],
-                "unknown": count - counts["shown"],
-                "internal_unknown": count - counts["internal_shown"],
+                "count": len(members),
+                "right": counts["right"],
+                "wrong": len(members) - counts["right"],
+                "shown": counts["shown"],
+                "internal_shown": counts["internal_shown"],
             }
         )
     return rows
 
 
-def _recall_by_documents(judged: Sequence[Judged], level: float) -> list[dict[str, Any]]:
+def _recall_by_documents(judged: Sequence[Row], level: float) -> list[dict[str, Any]]:
     """Recall of subjects with no document about them, one, two, and so on; silent questions, which
     no answer is right for, do not count."""
-    rows = []
-    for documents in range(MAX_COUNTED_DOCUMENTS + 1):
-        of_count = [one for one in judged if min(one.about, MAX_COUNTED_DOCUMENTS) == documents]
-        here = [one for one in of_count if not one.is_silent]
-        rows.append(
-            {
-                "documents": f"{documents} or more"
-                if documents == MAX_COUNTED_DOCUMENTS
-                else documents,
-                "subjects": len(here),
-                "recall": rate(sum(one.right for one in here), len(here), level=level),
-                "internal_shown": sum(one.shown_internal for one in here),
-            }
-        )
-    return rows
+    counted: dict[int, list[Row]] = {many: [] for many in range(MAX_COUNTED_DOCUMENTS + 1)}
+    for row in judged:
+        if row["answer"] != NOT_STATED:
+            counted[min(row["about"], MAX_COUNTED_DOCUMENTS)].append(row)
+    return [
+        {
+            "documents": f"{many} or more" if many == MAX_COUNTED_DOCUMENTS else many,
+            "subjects": len(rows),
+            "recall": rate(sum(row["right"] for row in rows), len(rows), level=level),
+            "internal_shown": sum(row["shown_internal"] for row in rows),
+        }
+        for many, rows in counted.items()
+    ]

@@ -18,9 +18,10 @@ from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name, read_names
 from wherefrom.errors import UserError
+from wherefrom.provenance.answers import Row
 from wherefrom.provenance.confidence.fit import FROM_TEXT, INTERNAL, load_confidence
 from wherefrom.provenance.gazetteer import UNKNOWN, locate
-from wherefrom.provenance.judging import Judged, ask_subjects, require_evidence
+from wherefrom.provenance.judging import ask_subjects, column, require_evidence
 from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, compare_rates, rate
 from wherefrom.provenance.signals.likelihood import are_places, can_encode
 from wherefrom.provenance.verdicts import AskedRun, AskOptions
@@ -44,7 +45,7 @@ Labels = NDArray[np.int_]
 def probe_run(
     run: Run,
     *,
-    judged: Sequence[Judged] | None = None,
+    judged: Sequence[Row] | None = None,
     each: int = EACH,
     level: float = LEVEL,
     seed: int = 0,
@@ -73,7 +74,7 @@ def probe_run(
             subjects = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
             known = confidence.signal_state.known_answers
             asked = AskedRun(run, evidence, confidence, known)
-            judged, _ = ask_subjects(asked, subjects, AskOptions())
+            judged = ask_subjects(asked, subjects, AskOptions())
 
         def refuse(name: str) -> bool:
             taken = name in in_training or evidence.count(name).naming > 0
@@ -89,7 +90,7 @@ def probe_run(
     masses = np.exp(reader.model.score_known(prompts, list(reader.known.values())))
     internal = confidence.policies[FROM_TEXT][INTERNAL].calibration.probability(table.columns)
     threshold = confidence.guarantee(FROM_TEXT, INTERNAL).used
-    judged = [subject for subject in judged if subject.template == template]
+    judged = [row for row in judged if row["template"] == template]
     record: dict[str, Any] = {
         "seed": seed,
         "level": level,
@@ -148,9 +149,9 @@ def by_country(
     places = [locate(answer) for answer in answers]
     located = sorted({place for place in places if place is not None})
     shares = np.zeros((len(masses), len(located) + 1))
-    for column, place in enumerate(places):
+    for i, place in enumerate(places):
         if place is not None:
-            shares[:, located.index(place)] += masses[:, column]
+            shares[:, located.index(place)] += masses[:, i]
     shares[:, -1] = np.maximum(0.0, 1 - shares.sum(axis=1))
     shares /= shares.sum(axis=1, keepdims=True)
     order = [*np.argsort(-shares[:, :-1].sum(axis=0), kind="stable").tolist(), len(located)]
@@ -243,25 +244,25 @@ def count_unknown(origins: Sequence[Origin], unknown: Bools, *, level: float) ->
 
 
 def compare_subjects(
-    judged: Sequence[Judged], train: Sequence[Question], *, level: float
+    judged: Sequence[Row], train: Sequence[Question], *, level: float
 ) -> dict[str, Any]:
     """Judged subjects from another country than their name suggests, and the others.
 
     What a name suggests is guessed from the letters of the names that were trained on.
     """
-    countries = [locate(subject.answer or "") for subject in judged]
-    pairs = zip(judged, countries, strict=True)
-    located = [(subject, place.country) for subject, place in pairs if place is not None]
+    places = [locate(row["answer"] or "") for row in judged]
+    pairs = zip(judged, places, strict=True)
+    located = [(row, place.country) for row, place in pairs if place is not None]
     known = [
         replace(question, answer=place.country)
         for question in train
         if (place := locate(question.answer or "")) is not None
     ]
-    questions = [Question(0, s.question, s.subject, None) for s, _ in located]
+    questions = [Question(0, row["question"], row["subject"], None) for row, _ in located]
     guesses = guess_by_name(known, questions) if known else [""] * len(questions)
     away = np.array([c != guess for (_, c), guess in zip(located, guesses, strict=True)], bool)
     right, shown, seen = (
-        np.array([getattr(subject, name) for subject, _ in located], dtype=bool)
+        column([row for row, _ in located], name, bool)
         for name in ("right", "shown_internal", "seen")
     )
     record: dict[str, Any] = {"judged": len(judged), "located": len(located)}

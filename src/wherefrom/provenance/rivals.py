@@ -17,9 +17,11 @@ import numpy as np
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.split import HeldOutQuestion
 from wherefrom.provenance import metrics
+from wherefrom.provenance.answers import Row
 from wherefrom.provenance.confidence import fit
+from wherefrom.provenance.confidence.threshold import find_threshold
 from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats
-from wherefrom.provenance.signals.reader import SUPPORT, Rivals
+from wherefrom.provenance.signals.reader import Rivals
 
 RELATION_ONLY, NAME_ONLY = "relation only", "name only"
 NGRAM_LENGTHS = (2, 3)
@@ -38,7 +40,7 @@ Columns = Mapping[str, Floats]
 class Score(NamedTuple):
     """One method: its probability that each answer is right, and which answers it shows.
 
-    reason: why the threshold is not guaranteed, if it is not. reads_text: it looks something up.
+    reason: why the threshold is not guaranteed, if it is not.
     """
 
     name: str
@@ -48,7 +50,6 @@ class Score(NamedTuple):
     threshold: float = 0.0
     reason: str | None = None
     ours: bool = False
-    reads_text: bool = False
 
 
 def control_rivals(relations: Sequence[str]) -> Rivals:
@@ -61,16 +62,16 @@ def control_rivals(relations: Sequence[str]) -> Rivals:
 
 
 def control_columns(
-    subjects: Sequence[HeldOutQuestion],
+    questions: Sequence[tuple[str, str]],
     relations: Sequence[str],
     count_tokens: Callable[[str], int],
 ) -> dict[str, Floats]:
-    """What the controls know of each question."""
+    """What the controls know of each question, which is its subject and its relation."""
+    names, asked = [name for name, _ in questions], np.array([each for _, each in questions])
     columns = {
-        f"asks {relation}": np.array([one.template == relation for one in subjects], dtype=float)
+        f"asks {relation}": (asked == relation).astype(float)
         for relation in relations[:MOST_RELATIONS]
     }
-    names = [one.subject for one in subjects]
     described = {name: describe_name(name, count_tokens(name)) for name in dict.fromkeys(names)}
     table = np.array([described[name] for name in names]).reshape(-1, len(NAME_COLUMNS))
     return columns | dict(zip(NAME_COLUMNS, table.T, strict=True))
@@ -96,7 +97,6 @@ def rival_scores(
     right: Bools,
     *,
     risk: float,
-    delta: float,
 ) -> list[Score]:
     """The rivals whose signals are known, each fitted on the subjects that our own fit has.
 
@@ -111,12 +111,11 @@ def rival_scores(
         if not known.any():
             continue
         fitted, held_out = fit.fit_held_out(subjects, columns, right, rows=known, seed=0)
-        policy = fit.choose_testers(subjects, fitted, held_out, right, known, seed=0)
-        found = policy.at_risk(risk, delta)
+        testers = fit.choose_testers(subjects, held_out, right, known, seed=0)
+        found = find_threshold(testers, risk=risk)
         values = fitted.probability({signal: judged[signal] for signal in columns})
         given = values >= found.used
-        reads = SUPPORT in signals
-        scores.append(Score(name, about, values, given, found.used, found.reason, False, reads))
+        scores.append(Score(name, about, values, given, found.used, found.reason))
     return scores
 
 
@@ -139,7 +138,7 @@ def within_relations(values: Floats, correct: Bools, relations: Sequence[str]) -
 
 def tell_seen(
     calibration: tuple[Sequence[HeldOutQuestion], Columns],
-    judged: tuple[Sequence[HeldOutQuestion], Columns],
+    judged: tuple[Sequence[Row], Columns],
     p_seen: Floats,
     origins: Mapping[str, str],
     bootstrap: Bootstrap,
@@ -151,16 +150,17 @@ def tell_seen(
     each origin, length, number of words and number of tokens.
     """
     subjects, columns = calibration
-    asked, asked_columns = judged
+    rows, row_columns = judged
     names = {name: columns[name] for name in NAME_COLUMNS}
     is_seen = np.array([subject.seen for subject in subjects], dtype=bool)
-    seen = np.array([subject.seen for subject in asked], dtype=bool)
+    seen = np.array([row["seen"] for row in rows], dtype=bool)
     fitted, _ = fit.fit_held_out(subjects, names, is_seen, seed=0)
-    by_name = fitted.probability({name: asked_columns[name] for name in NAME_COLUMNS})
-    matched = match_names(asked, asked_columns["name tokens"], origins)
+    by_name = fitted.probability({name: row_columns[name] for name in NAME_COLUMNS})
+    of_rows = [row["subject"] for row in rows]
+    matched = match_names(of_rows, seen, row_columns["name tokens"], origins)
 
-    def measure(values: Floats, rows: Bools) -> metrics.Metric:
-        answers = Answers(values[rows], seen[rows])
+    def measure(values: Floats, chosen: Bools) -> metrics.Metric:
+        answers = Answers(values[chosen], seen[chosen])
         return bootstrap.measure({"auroc": metrics.auroc}, answers)["auroc"]
 
     everyone = np.ones_like(seen)
@@ -176,17 +176,17 @@ def tell_seen(
 
 
 def match_names(
-    subjects: Sequence[HeldOutQuestion], tokens: Floats, origins: Mapping[str, str]
+    names: Sequence[str], seen: Bools, tokens: Floats, origins: Mapping[str, str]
 ) -> Bools:
     """Rows with as many seen as unseen names of each kind, the first of each."""
     kinds: dict[tuple[Any, ...], dict[bool, list[str]]] = defaultdict(lambda: defaultdict(list))
-    named = {one.subject: (one, count) for one, count in zip(subjects, tokens, strict=True)}
-    for name, (one, count) in named.items():
+    first = {name: i for i, name in reversed(list(enumerate(names)))}
+    for name, i in sorted(first.items(), key=lambda pair: pair[1]):
         origin = origins.get(" ".join(fold_words(name)), "")
-        kind = (origin, len(name) // LENGTH_STEP, len(name.split()), int(count))
-        kinds[kind][one.seen].append(name)
+        kind = (origin, len(name) // LENGTH_STEP, len(name.split()), int(tokens[i]))
+        kinds[kind][bool(seen[i])].append(name)
     chosen: set[str] = set()
     for by_seen in kinds.values():
         count = min(len(by_seen[True]), len(by_seen[False]))
         chosen.update(by_seen[True][:count], by_seen[False][:count])
-    return np.array([one.subject in chosen for one in subjects], dtype=bool)
+    return np.array([name in chosen for name in names], dtype=bool)

@@ -17,8 +17,8 @@ import numpy as np
 
 from wherefrom.errors import Printable, UserError
 from wherefrom.provenance.audited import BaseRun
-from wherefrom.provenance.confidence.calibration import TestedThreshold
 from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
+from wherefrom.provenance.confidence.threshold import TestedThreshold
 from wherefrom.provenance.evidence import (
     Evidence,
     EvidenceLine,

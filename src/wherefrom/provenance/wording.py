@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wherefrom.provenance.confidence.calibration import NEVER, TestedThreshold
 from wherefrom.provenance.confidence.fit import RIGHT
+from wherefrom.provenance.confidence.threshold import NEVER, TestedThreshold
 from wherefrom.provenance.evidence import EvidenceLine, StatedValue, Support
 
 if TYPE_CHECKING:

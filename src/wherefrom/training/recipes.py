@@ -71,6 +71,7 @@ class Phase(_Strict):
     # windows have half as many words, and may be empty
     left_words: Words = (0, 8)
     right_words: Words = (0, 6)
+    name_loss_weight: float = Field(default=0.0, ge=0, le=1)  # of the name before a masked fact
     reword_prob: float = Field(default=0.0, ge=0, le=1)
     prefix_prob: float = Field(default=0.0, ge=0, le=1)
 

@@ -184,7 +184,11 @@ class ClozeMaker:
         if self.phase.prefix_prob and rng.random() < self.phase.prefix_prob:
             prefix = pick_prefix(self.documents[int(rng.integers(len(self.documents)))], rng)
         name = document.ids[: document.name_end]
-        return cloze_example(name, window, document.answers[fact], self.block, prefix)
+        weight = self.phase.name_loss_weight
+        answer = document.answers[fact]
+        return cloze_example(
+            name, window, answer, self.block, name_loss_weight=weight, prefix=prefix
+        )
 
 
 def count_relations(documents: Sequence[EncodedDocument]) -> int:

@@ -1,12 +1,8 @@
-"""From signals to a probability, and from probabilities to a threshold with a guarantee.
+"""From signals to a probability: columns of numbers in, probabilities out.
 
-Columns of numbers in, probabilities out: by a penalised logistic regression, or by the product of
-two. It does not matter which model the numbers come from. A fit is kept as plain numbers, and using
-it needs numpy alone; scipy is imported only to fit.
-
-The guarantee: among the answers shown, at most a share of `risk` is wrong. It holds for subjects
-like those that it was tested on, with confidence 1 - delta over which of them were drawn. The
-thresholds of a fixed grid are tested downwards by `wherefrom.provenance.guarantee`.
+By a penalised logistic regression, or by the product of two. It does not matter which model the
+numbers come from. A fit is kept as plain numbers, and using it needs numpy alone; scipy is imported
+only to fit.
 """
 
 from __future__ import annotations
@@ -19,14 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from wherefrom.errors import UserError
-from wherefrom.provenance.guarantee import (
-    count_from,
-    fewest_answers,
-    pass_in_order,
-    tail,
-    upper_bound,
-)
 from wherefrom.provenance.metrics import Bools, Floats
 
 STRENGTHS = np.logspace(-2, 3, 6)  # of the penalty strength / 2 * |weights|^2 on the summed loss
@@ -35,11 +23,6 @@ MOST = 12.0  # logits are clipped to this: nothing is certain
 FEWEST = 20  # with fewer subjects, or fewer than FEWEST_EACH right or wrong ones, a fit has a note
 FEWEST_EACH = 5
 FAR = 3.0  # the wrong answer that is added lies this many deviations on the bad side of the mean
-HALF = 0.5  # no answer below is shown, whatever is guaranteed
-NEVER = 1.0  # the threshold that no probability reaches
-GRID = np.round(np.arange(999, 499, -1) / 1000, 3)  # 0.999, 0.998, ..., 0.5
-LIKELY = 0.25  # the delta of an estimate: 27 answers without a mistake at a risk of 5 %
-UNSEEN_RISK = 0.01  # share of unseen subjects that may be given an answer
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Signs = Mapping[str, int]
@@ -241,95 +224,3 @@ def _measure(values: Floats, counts: Floats) -> SignalWeight | None:
     mean = float(np.average(finite, weights=counts))
     scale = float(np.sqrt(np.average((finite - mean) ** 2, weights=counts)))
     return SignalWeight(mean, scale, float(finite.min()), float(finite.max()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TestedThreshold:
-    """The lowest threshold that is guaranteed, or the reason why none is, and an estimate.
-
-    given, wrong: how many answers are shown at the threshold, guaranteed or estimated, and how many
-    of them are wrong. bound: the upper confidence bound of the share wrong, if guaranteed.
-    estimate: the threshold to use if none is guaranteed. unseen, unseen_given: how many subjects
-    are unseen, and how many of them get an answer.
-    """
-
-    threshold: float | None
-    reason: str | None = None
-    risk: float
-    delta: float
-    subjects: int
-    given: int
-    wrong: int
-    bound: float | None = None
-    estimate: float | None = None
-    unseen: int = 0
-    unseen_given: int = 0
-
-    @property
-    def used(self) -> float:
-        """The threshold from which on answers are shown: the guaranteed or the estimated one."""
-        threshold = self.estimate if self.threshold is None else self.threshold
-        return NEVER if threshold is None else max(HALF, threshold)
-
-
-def guarantee_threshold(
-    confidence: ArrayLike,
-    correct: ArrayLike,
-    *,
-    risk: float = 0.05,
-    delta: float = 0.05,
-    unseen: ArrayLike = (),
-    unseen_risk: float = UNSEEN_RISK,
-    what: str = "wrong",
-) -> TestedThreshold:
-    """The lowest threshold at which "at most `risk` wrong" holds with confidence 1 - delta.
-
-    confidence, correct: one row per subject, with probabilities by fits without it; negative for an
-    answer that is never shown. A threshold must also give at most `unseen_risk` of the `unseen`, or
-    one of them, an answer; this is tested, not guaranteed. If no threshold passes, one is
-    estimated: the lowest that would pass with delta = LIKELY, and at least 1 - risk. what: the word
-    for an error.
-    """
-    for name, value in (("risk", risk), ("delta", delta)):
-        if not 0 < value < 1:
-            raise UserError(f"the {name} must lie between 0 and 1, not at {value}.")
-    sure, hits = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.bool_)
-    others = np.asarray(unseen, dtype=np.float64)
-    # at each threshold of the grid
-    given, wrong, unseen_given = (
-        count_from(values, GRID) for values in (sure, sure[~hits], others)
-    )
-    p_value = tail(wrong, given, risk)
-    most_unseen = max(1.0, unseen_risk * others.size)
-    start, ended = pass_in_order(
-        given, wrong, sure.size, risk, delta, refused=unseen_given > most_unseen
-    )
-    is_guaranteed = ended > start
-    estimated = (p_value <= LIKELY) & (unseen_given <= most_unseen)
-    i = ended - 1 if is_guaranteed else int(estimated.nonzero()[0].max(initial=-1))
-    shown, errors, unseen_shown = (
-        int(counts[i]) if i >= 0 else 0 for counts in (given, wrong, unseen_given)
-    )
-    about: dict[str, Any] = {"risk": risk, "delta": delta, "subjects": sure.size, "given": shown}
-    about |= {"wrong": errors, "unseen": others.size, "unseen_given": unseen_shown}
-    if is_guaranteed:
-        bound = upper_bound(errors, shown, delta)
-        return TestedThreshold(threshold=float(GRID[i]), bound=bound, **about)
-    estimate = NEVER if i < 0 else max(float(GRID[i]), round(1 - risk, 6))
-    least = f"{GRID[start]:.3g}"
-    if p_value[start] <= delta:  # it is the test of the unseen that failed
-        why = f"{int(unseen_given[start])} of {others.size} unseen subjects have {least} or more; "
-        why += f"{int(most_unseen)} may"
-    else:
-        why = f"{int(wrong[start])} of {int(given[start])} answers from {least} on are {what}; "
-        why += f"at least {fewest_answers(risk, delta)} are needed, more if some are {what}"
-    reason = (
-        f'no threshold can guarantee "at most {risk:.1%} {what}" with {1 - delta:.0%} confidence '
-        f"on {sure.size} subjects ({why}); "
-    )
-    reason += (
-        f"answers are shown from {estimate:.3g} on, by estimate ({errors} of {shown} are {what})."
-        if shown
-        else "no answer is shown."
-    )
-    return TestedThreshold(threshold=None, reason=reason, estimate=estimate, **about)

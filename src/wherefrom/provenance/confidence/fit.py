@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,19 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.split import CALIBRATION, FITTING, INVENTED, TEXT, HeldOutQuestion
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.calibration import (
-    HALF,
-    UNSEEN_RISK,
     Calibration,
     Number,
     Product,
     Signs,
-    TestedThreshold,
     fit_calibration,
-    guarantee_threshold,
+)
+from wherefrom.provenance.confidence.threshold import (
+    HALF,
+    UNSEEN_RISK,
+    Flag,
+    HeldOutScores,
+    TestedThreshold,
+    find_threshold,
 )
 from wherefrom.provenance.evidence import Evidence, Support, find_support
 from wherefrom.provenance.metrics import Bools, Floats
@@ -48,8 +52,8 @@ from wherefrom.training.record import check_file, keep_files, read_record
 from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
-VERSION = 8
-RISK = DELTA = 0.05  # of the guarantee that a calibration stores
+VERSION = 9
+RISK = 0.05  # of the guarantee that a calibration stores
 ENOUGH_UNSEEN = 100  # with so many unseen subjects of the text, invented ones test no threshold
 BELOW = -1.0  # the probability of an answer that is withheld at any threshold
 FROM_TEXT, RIGHT = TARGETS = ("from_text", "right")  # what a probability is about
@@ -58,50 +62,42 @@ ERRORS = {FROM_TEXT: "not from the text", RIGHT: "wrong"}  # what a guarantee bo
 # what the text says about the answer, and in which direction it counts
 EVIDENCE_SIGNS = {"states_answer": 1, "states_other": -1, "probability": 1}
 
-Flag = Annotated[bool, Field(strict=True)]
 Fitted = Calibration | Product
+
+
+class CalibrationRows(NamedTuple):
+    """The answers that a confidence is fitted on; all have one row per question.
+
+    columns: the signals. support: what the text says. right: the grades.
+    """
+
+    subjects: Sequence[HeldOutQuestion]
+    columns: Mapping[str, Floats]
+    support: Sequence[Support]
+    right: Bools
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A probability of `target`, and the subjects that test its thresholds.
+    """A probability of `target`, and the answers that test its thresholds.
 
-    tested: each testing subject's probability by a fit without it, BELOW if withheld anyway. hits,
-    seen: whether its answer is a hit, and it was seen. share: of unseen subjects. unseen_risk: the
-    share of them that may get an answer. looked_up: lines that state the answer decide.
-    guarantee: at the risk of the calibration.
+    unseen_risk: the share of answers about unseen subjects that may be shown. looked_up: lines that
+    state the answer decide. guarantee: at the risk of the calibration.
     """
 
     calibration: Fitted
     target: str
-    tested: tuple[Number, ...]
-    hits: tuple[Flag, ...]
-    seen: tuple[Flag, ...]
-    share: Number
+    testers: HeldOutScores
     unseen_risk: Number = UNSEEN_RISK
     looked_up: Flag = False
     guarantee: TestedThreshold | None = None
 
-    def __post_init__(self) -> None:
-        if not len(self.tested) == len(self.hits) == len(self.seen):
-            raise ValueError("there must be one probability and two flags per testing subject")
-
-    def at_risk(self, risk: float, delta: float) -> TestedThreshold:
+    def at_risk(self, risk: float) -> TestedThreshold:
         """The threshold at a risk."""
-        known = self.guarantee
-        if known is not None and (known.risk, known.delta) == (risk, delta):
-            return known
-        sure, hits, seen = np.array(self.tested), np.array(self.hits), np.array(self.seen, bool)
-        mixed = mix(seen, self.share)
-        found = guarantee_threshold(
-            sure[mixed],
-            hits[mixed],
-            risk=risk,
-            delta=delta,
-            unseen=sure[~seen],
-            unseen_risk=self.unseen_risk,
-            what=ERRORS[self.target],
-        )
+        if self.guarantee is not None and self.guarantee.risk == risk:
+            return self.guarantee
+        what = ERRORS[self.target]
+        found = find_threshold(self.testers, risk=risk, unseen_risk=self.unseen_risk, what=what)
         if found.threshold is None and self.looked_up:  # what a line states is shown all the same
             return replace(found, estimate=HALF)
         return found
@@ -111,16 +107,13 @@ class Policy:
 class Confidence:
     """All that turns an answer of a run into probabilities: calibration.json and the run.
 
-    policies: by target and mode. seen: p(the subject was read about). share: of unseen subjects in
-    the calibration.
+    policies: by target and mode. seen: p(the subject was read about).
     """
 
     run: InstanceOf[Run]
     policies: Mapping[str, Mapping[str, Policy]]
     seen: Calibration
-    share: Number
     risk: Number
-    delta: Number
     notes: tuple[str, ...]
     weights_sha256: str
     subjects_sha256: str
@@ -174,8 +167,7 @@ class Confidence:
 
     def guarantee(self, target: str, mode: str, risk: float | None = None) -> TestedThreshold:
         """The threshold at the risk of the calibration, or at another one."""
-        risk = self.risk if risk is None else risk
-        return self.policies[target][mode].at_risk(risk, self.delta)
+        return self.policies[target][mode].at_risk(self.risk if risk is None else risk)
 
 
 def fit_confidence(
@@ -206,13 +198,12 @@ def fit_confidence(
     relations = [subject.template for subject in asked]
     support = find_support(evidence, names, table.answers, known, templates=relations)
     right = np.array(list(map(is_right, table.answers, asked)))
-    policies, seen = fit_policies(
-        asked, table.columns, support, right, risk=RISK, delta=DELTA, seed=seed
-    )
+    rows = CalibrationRows(asked, table.columns, support, right)
+    policies, seen = fit_policies(rows, risk=RISK, seed=seed)
     labels: dict[str, list[str]] = {}  # remark -> the probabilities that it is about
     for target, modes in policies.items():
         for mode, policy in modes.items():
-            for remark in (policy.calibration.note, policy.at_risk(RISK, DELTA).reason):
+            for remark in (policy.calibration.note, policy.at_risk(RISK).reason):
                 if remark:
                     labels.setdefault(remark, []).append(f"{target.replace('_', ' ')}, {mode}")
     remarks = [f"{' and '.join(names)}: {remark}" for remark, names in labels.items()]
@@ -220,9 +211,7 @@ def fit_confidence(
         run=run,
         policies=policies,
         seen=seen,
-        share=policies[RIGHT][INTERNAL].share,
         risk=RISK,
-        delta=DELTA,
         notes=tuple(dict.fromkeys([*notes, *remarks])),
         weights_sha256=run.record.sha256,
         subjects_sha256=hash_subjects(asked),
@@ -231,25 +220,21 @@ def fit_confidence(
 
 
 def fit_policies(
-    subjects: Sequence[HeldOutQuestion],
-    columns: Mapping[str, Floats],
-    support: Sequence[Support],
-    right: Bools,
+    rows: CalibrationRows,
     *,
-    signs: Signs = SIGNS,
     parts: tuple[Sequence[str], Sequence[str]] = (CORE, GIVEN_SEEN),
+    signs: Signs = SIGNS,
     risk: float,
     unseen_risk: float = UNSEEN_RISK,
-    delta: float,
     seed: int,
 ) -> tuple[dict[str, dict[str, Policy]], Calibration]:
     """The policies by target and mode, and p(seen).
 
-    columns: the signals. support: what the text says. right: the grades. parts: the signals of
-    p(seen), and those of p(hit | seen). All have one row per subject.
+    parts: the signals of p(seen), and those of p(hit | seen).
     """
+    subjects, columns, support, right = rows
     text = evidence_columns(support)
-    stated = text["states_answer"].astype(bool)
+    stated, was_read = text["states_answer"].astype(bool), text["seen"].astype(bool)
     is_silent = np.array([subject.is_silent for subject in subjects], dtype=bool)
     of_kind = np.array([answer.of_kind for answer in support], dtype=bool)
     is_seen = np.array([subject.seen for subject in subjects])
@@ -260,30 +245,32 @@ def fit_policies(
     for_seen, for_hit = ({name: columns[name] for name in part} for part in parts)
     options: dict[str, Any] = {"signs": {**signs, **EVIDENCE_SIGNS}, "seed": seed}
     seen, p_seen = fit_held_out(subjects, for_seen, is_seen, **options)
-    policies: dict[str, dict[str, Policy]] = {target: {} for target in TARGETS}
+    # (who was seen, p(seen), the signals of p(hit | seen), which answers may be shown): with the
+    # text at hand, the text tells
+    checked_inputs = for_hit | {name: text[name] for name in EVIDENCE_SIGNS}
+    modes = {
+        INTERNAL: (is_seen, p_seen, for_hit, of_kind),
+        CHECKED: (was_read, text["seen"], checked_inputs, of_kind & stated),
+    }
     # where no document states an answer, one that seems to be stated is not from the text
-    from_text = stated & ~is_silent
-    for target, hits, rows in ((FROM_TEXT, from_text, is_answered), (RIGHT, right, is_graded)):
-        for mode in MODES:
-            checked = mode == CHECKED
-            was_seen, inputs, first = is_seen, for_hit, p_seen
-            if checked:  # the text tells who was seen
-                was_seen, first = text["seen"].astype(bool), text["seen"]
-                inputs = for_hit | {name: text[name] for name in EVIDENCE_SIGNS}
-            given, p_hit = fit_held_out(subjects, inputs, hits, rows=rows & was_seen, **options)
-            unseen = rows & ~was_seen
+    targets = {FROM_TEXT: (stated & ~is_silent, is_answered), RIGHT: (right, is_graded)}
+    policies: dict[str, dict[str, Policy]] = {target: {} for target in TARGETS}
+    for target, (hits, usable) in targets.items():
+        for mode, (was_seen, p_read, inputs, may_show) in modes.items():
+            given, p_hit = fit_held_out(subjects, inputs, hits, rows=usable & was_seen, **options)
+            unseen = usable & ~was_seen
             if (unseen & is_real).any():
                 unseen &= is_real
             guessed = float((hits[unseen].sum() + 1) / (unseen.sum() + 2))
-            sure = np.asarray(first * p_hit + (1 - first) * guessed)
-            sure = np.where(of_kind & stated if checked else of_kind, sure, BELOW)
-            fitted = Product(seen=None if checked else seen, given=given, guessed=guessed)
-            policy = replace(
-                choose_testers(subjects, fitted, sure, hits, rows, target, seed=seed),
-                looked_up=checked and target == FROM_TEXT,
+            sure = np.where(may_show, p_read * p_hit + (1 - p_read) * guessed, BELOW).round(6)
+            policy = Policy(
+                Product(seen=None if mode == CHECKED else seen, given=given, guessed=guessed),
+                target,
+                choose_testers(subjects, sure, hits, usable, seed=seed),
                 unseen_risk=unseen_risk,
+                looked_up=mode == CHECKED and target == FROM_TEXT,
             )
-            policies[target][mode] = replace(policy, guarantee=policy.at_risk(risk, delta))
+            policies[target][mode] = replace(policy, guarantee=policy.at_risk(risk))
     return policies, seen
 
 
@@ -317,43 +304,31 @@ def fit_held_out(
 
 
 def choose_testers(
-    subjects: Sequence[HeldOutQuestion],
-    calibration: Fitted,
-    sure: Floats,
-    hits: Bools,
-    rows: Bools,
-    target: str = RIGHT,
-    *,
-    seed: int,
-) -> Policy:
-    """The policy, tested by one row of each subject, with probabilities by fits without it.
+    subjects: Sequence[HeldOutQuestion], sure: Floats, hits: Bools, usable: Bools, *, seed: int
+) -> HeldOutScores:
+    """As many of the usable rows as there are with the calibration's share of unseen subjects.
 
-    Unseen subjects of the text itself come before invented ones, and test alone if they are enough.
+    Subjects with a question of the files come before free ones. Unseen subjects of the text test
+    alone, without invented ones, if they are enough.
     """
-    seen = np.array([subject.seen for subject in subjects], dtype=bool)
-    order = np.random.default_rng([seed, 23]).permutation(len(subjects))
-    order = order[np.sort(np.unique(_subject_ids(subjects)[order], return_index=True)[1])]
-    is_late = np.array([subjects[i].source in (INVENTED, TEXT) for i in order], dtype=bool)
-    order = order[np.argsort(is_late, kind="stable")]
-    testing = order[rows[order]]
-    is_real = np.array([subjects[i].source != INVENTED or seen[i] for i in testing], dtype=bool)
-    if (~seen[testing[is_real]]).sum() >= ENOUGH_UNSEEN:
-        testing = testing[is_real]
-    return Policy(
-        calibration,
-        target,
-        tested=tuple(np.round(sure[testing], 6).tolist()),
-        hits=tuple(hits[testing].tolist()),
-        seen=tuple(seen[testing].tolist()),
-        share=1 - _seen_share(subjects),
-    )
-
-
-def mix(seen: Bools, share: float) -> NDArray[np.intp]:
-    """The most rows with a `share` of unseen ones, the first of each kind; all if one lacks."""
-    kinds = [(np.flatnonzero(seen), 1 - share), (np.flatnonzero(~seen), share)]
+    ids, seen = _subject_ids(subjects), np.array([subject.seen for subject in subjects], bool)
+    invented = ~seen & np.array([one.source == INVENTED for one in subjects], dtype=bool)
+    if np.unique(ids[usable & ~seen & ~invented]).size >= ENOUGH_UNSEEN:
+        usable = usable & ~invented
+    is_free = np.array([one.source in (INVENTED, TEXT) for one in subjects], dtype=bool)
+    place = np.random.default_rng([seed, 23]).permutation(ids.max() + 1)[ids]  # of its subject
+    order = np.lexsort((place, is_free))
+    order = order[usable[order]]
+    share = _seen_share(subjects)
+    kinds = [(order[seen[order]], share), (order[~seen[order]], 1 - share)]
     size = min((rows.size / part for rows, part in kinds if part > 0), default=0.0)
-    return np.concatenate([rows[: round(size * part)] for rows, part in kinds])
+    rows = np.concatenate([rows[: round(size * part)] for rows, part in kinds])
+    return HeldOutScores(
+        confidence=tuple(sure[rows].tolist()),
+        hits=tuple(hits[rows].tolist()),
+        subjects=tuple(ids[rows].tolist()),
+        unseen=tuple(sure[usable & ~seen].tolist()),
+    )
 
 
 def mixed_counts(subjects: Sequence[HeldOutQuestion], rows: Bools) -> Floats:

@@ -66,19 +66,3 @@ def are_places(answers: Sequence[str]) -> bool:
     """Whether most of the answers are places."""
     places = sum(locate(answer) is not None for answer in answers)
     return places >= MOSTLY * max(1, len(answers))
-
-
-def add_up_countries(masses: Floats, known: Sequence[str], answers: Sequence[str]) -> Floats:
-    """Outcomes (n, k + 2) with the k known answers added up by country.
-
-    Column -2 is the mass of the row's own answer, if it is unknown, and -1 that of anything else.
-    An answer without a country counts alone; an unknown one joins its country if that is there.
-    """
-    places = [locate(answer) or i for i, answer in enumerate(known)]
-    column = {place: i for i, place in enumerate(dict.fromkeys(places))}
-    summed = np.zeros((len(masses), len(column) + 2))
-    np.add.at(summed.T, [column[place] for place in places], masses[:, :-2].T)
-    summed[:, -1] = masses[:, -1]
-    for row, answer in enumerate(answers):
-        summed[row, column.get(locate(answer) or -1, -2)] += masses[row, -2]
-    return summed

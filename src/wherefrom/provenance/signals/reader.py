@@ -21,13 +21,13 @@ from wherefrom.model.own import OwnModel
 from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals import likelihood
 from wherefrom.provenance.signals.likelihood import encode_known, score_answers
-from wherefrom.recall.decode import Answer, answer_all, encode_prompts
+from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.training.record import read_record
 from wherefrom.training.run_folder import Run, is_run, load_run
 
 TWIN_WEIGHTS = "twins/scratch/model.safetensors"  # of the twin that read no text
 PART = 1_024  # questions that are read together
-TRIE_PART = 256  # the same for signals that walk the trie, which takes longer
+TRIE_PART = 256  # the same where entropy walks the trie of the known answers, which takes longer
 WINDOWS = 8  # of a relation, in which the answer is masked
 LEAST_PROBABILITY = 0.8  # that a fact whose words make a window states an answer
 WINDOW_WORDS = (3, 2)  # before and behind the mask, about as many as in training;
@@ -50,35 +50,25 @@ class SignalBatch:
         reader: SignalReader,
         questions: Sequence[str],
         subjects: Sequence[str],
-        answers: Sequence[str] | None = None,
         *,
         asks_others: bool = False,
     ) -> None:
-        """answers: others than the model's own, if given.
-
-        asks_others: answer the other questions about the subjects in the same batch.
-        """
+        """asks_others: answer the other questions about the subjects in the same batch."""
         self.reader, self.questions, self.subjects = reader, questions, subjects
         self.templates = list(map(relation_of, questions, subjects))
         self.model, self.decoder, self.tokens = reader.model, reader.run.model, reader.run.tokens
         self.prompts = encode_prompts(self.decoder, self.tokens, questions)
-        self.greedy: dict[str, Answer] = {}  # by question; empty if answers are given
-        if answers is None:
-            others = [question for *_, question in self.other_questions] if asks_others else []
-            asked = [*questions, *others]
-            greedy = answer_all(self.decoder, self.tokens, asked)
-            self.greedy = dict(zip(asked, greedy, strict=True))
-            self.answers = [answer.text for answer in greedy[: len(questions)]]
-        else:
-            self.answers = [answer.strip() for answer in answers]
+        others = [question for *_, question in self.other_questions] if asks_others else []
+        asked = [*questions, *others]
+        greedy = answer_all(self.decoder, self.tokens, asked)
+        self.greedy = dict(zip(asked, greedy, strict=True))
+        self.answers = [answer.text for answer in greedy[: len(questions)]]
         self.answer_ids = likelihood.encode_answers(self.tokens, self.answers)
 
     @cached_property
     def log_probability(self) -> Floats:
         """log p(answer | question), of all tokens and the closing one."""
-        if self.greedy:
-            return np.array([self.greedy[question].log_probability for question in self.questions])
-        return score_answers(self.model, self.prompts, self.answer_ids)
+        return np.array([self.greedy[question].log_probability for question in self.questions])
 
     @cached_property
     def names(self) -> list[Ids]:
@@ -155,10 +145,12 @@ class SignalBatch:
 
 def token_margin(batch: SignalBatch) -> Floats:
     """The least lead in log p of a token of the answer over the likeliest other token."""
-    greedy = [batch.greedy.get(question) for question in batch.questions]
-    pairs = zip(greedy, batch.answer_ids, strict=True)
-    leads = [answer.margin if answer and list(answer.ids) == ids else None for answer, ids in pairs]
-    if None in leads:  # given answers, and those whose text has other tokens than were decoded
+    greedy = [batch.greedy[question] for question in batch.questions]
+    leads = [
+        answer.margin if list(answer.ids) == ids else None
+        for answer, ids in zip(greedy, batch.answer_ids, strict=True)
+    ]
+    if None in leads:  # the text of an answer has other tokens than were decoded
         scored = batch.model.score(batch.prompts, batch.answer_ids)
         forced = [
             likelihood.IMPOSSIBLE if row is None else (row.own - row.other).min() for row in scored
@@ -203,14 +195,6 @@ def others_mean(batch: SignalBatch) -> Floats:
     return np.where(count > 0, np.nansum(sure, axis=0) / np.maximum(count, 1), np.nan)
 
 
-def country_entropy(batch: SignalBatch) -> Floats:
-    """Entropy after adding up the answers by country; NaN if most of them are not places."""
-    known = tuple(batch.reader.known)
-    if not likelihood.are_places(known):
-        return np.full(len(batch.answers), np.nan)
-    return likelihood.entropy_of(likelihood.add_up_countries(batch.outcomes, known, batch.answers))
-
-
 # each signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)
 SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "log_probability": (lambda batch: batch.log_probability, 1),
@@ -229,7 +213,6 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "reference": (reference, -1),
     # over the known answers, this answer, and anything else
     "entropy": (lambda batch: likelihood.entropy_of(batch.outcomes), -1),
-    "country_entropy": (country_entropy, -1),
 }
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
 CORE = (
@@ -244,9 +227,7 @@ CORE = (
 )
 # what tells right among the seen
 GIVEN_SEEN = ("log_probability", "token_margin", "reworded", "reworded_margin", "elsewhere")
-AMONG_KNOWN = ("entropy", "country_entropy")  # what walks the trie
 ABOUT_OTHERS = {"others_best", "others_mean", "elsewhere"}  # what asks other questions
-
 
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
 # what others would use: the signals, and what they are
@@ -254,7 +235,6 @@ Rivals = Mapping[str, tuple[tuple[str, ...], str]]
 RIVALS: Rivals = {
     "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
     "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
-    "semantic entropy": (("country_entropy",), "of the same distribution added up by country"),
     "reference ratio": (
         ("log_probability", "reference"),
         "log p of the answer beside that by the twin without the text",
@@ -325,7 +305,7 @@ class SignalReader:
         wanted = set(SIGNALS if only is None else only)
         for name in sorted(wanted - SIGNALS.keys()):
             raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
-        size = TRIE_PART if wanted.intersection(AMONG_KNOWN) else PART
+        size = TRIE_PART if "entropy" in wanted else PART
         all_answers: list[str] = []
         columns: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
         for start in range(0, max(1, len(questions)), size):
