@@ -12,7 +12,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +21,14 @@ from wherefrom.corpus.split import (
     FITTING,
     JUDGED,
     HeldOutQuestion,
+    Role,
     read_subjects,
 )
 from wherefrom.provenance.confidence.calibration import Calibration
 from wherefrom.provenance.confidence.fit import (
     MODES,
     TARGETS,
+    CalibrationRows,
     Policy,
     evidence_columns,
     fit_policies,
@@ -40,29 +41,33 @@ from wherefrom.provenance.metrics import Answers, auroc, ece, measure
 from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN
 from wherefrom.training.run_folder import load_run
 
-RISK = DELTA = 0.05
-SIZES = (200, 100, 12)  # set aside of 2,000, 200 and 40 training questions
+RISK = 0.05
+SIZES = (400, 200, 100)
 Rows = NDArray[np.intp]
+Fitted = tuple[dict[str, dict[str, Policy]], Calibration]
 
 
-class Table:
-    """People of a study with their signals, what the text says of the answers, and grades."""
+def select(rows: CalibrationRows, at: Rows, role: Role | None = None) -> CalibrationRows:
+    """Some rows, perhaps with another role."""
+    people = [rows.subjects[i] for i in at]
+    if role is not None:
+        people = [replace(one, role=role) for one in people]
+    columns = {name: values[at] for name, values in rows.columns.items()}
+    return CalibrationRows(people, columns, [rows.support[i] for i in at], rows.right[at])
 
-    def __init__(
-        self, people: Sequence[HeldOutQuestion], columns: Any, support: Any, right: Any
-    ) -> None:
-        self.people, self.columns, self.support, self.right = people, columns, support, right
-        self.seen = np.array([one.seen for one in people], dtype=bool)
 
-    def select(self, at: Rows, role: str | None = None) -> Table:
-        people = [self.people[i] for i in at]
-        if role is not None:
-            people = [replace(one, role=role) for one in people]  # type: ignore[arg-type]
-        columns = {name: values[at] for name, values in self.columns.items()}
-        return Table(people, columns, [self.support[i] for i in at], self.right[at])
+def join(first: CalibrationRows, second: CalibrationRows) -> CalibrationRows:
+    """The rows of both."""
+    return CalibrationRows(
+        [*first.subjects, *second.subjects],
+        {name: np.append(values, second.columns[name]) for name, values in first.columns.items()},
+        [*first.support, *second.support],
+        np.append(first.right, second.right),
+    )
 
-    def flags(self, name: str) -> NDArray[np.bool_]:
-        return np.array([getattr(one, name) for one in self.support], dtype=bool)
+
+def are_seen(rows: CalibrationRows) -> NDArray[np.bool_]:
+    return np.array([one.seen for one in rows.subjects], dtype=bool)
 
 
 def write_table(folder: str, out: Path) -> None:
@@ -86,7 +91,7 @@ def write_table(folder: str, out: Path) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def read_table(path: str) -> Table:
+def read_table(path: str) -> CalibrationRows:
     with open(path, encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     columns = {
@@ -95,45 +100,39 @@ def read_table(path: str) -> Table:
     }
     support = [Support(**row["support"], lines=(), similar=()) for row in rows]
     people = [HeldOutQuestion(**row["subject"]) for row in rows]
-    return Table(people, columns, support, np.array([row["right"] for row in rows], dtype=bool))
+    right = np.array([row["right"] for row in rows], dtype=bool)
+    return CalibrationRows(people, columns, support, right)
 
 
-Fitted = tuple[dict[str, dict[str, Policy]], Calibration]
-
-
-def fit(table: Table, seed: int) -> Fitted:
-    """All policies on these people, and p(seen), as a study fits them."""
-    people, columns, support = table.people, table.columns, table.support
-    return fit_policies(people, columns, support, table.right, risk=RISK, delta=DELTA, seed=seed)
-
-
-def judge(fitted: Fitted, table: Table) -> dict[str, dict[str, float]]:
+def judge(fitted: Fitted, table: CalibrationRows) -> dict[str, dict[str, float]]:
     """What each policy shows of people who calibrated nothing."""
     policies, _ = fitted
-    columns = table.columns
-    stated, of_kind = table.flags("states_answer"), table.flags("of_kind")
-    alike = table.columns["log_probability"]
+    stated, of_kind = (
+        np.array([getattr(one, name) for one in table.support], dtype=bool)
+        for name in ("states_answer", "of_kind")
+    )
+    alike, seen = table.columns["log_probability"], are_seen(table)
     rows = {}
     for target in TARGETS:
         hits = stated if target == "from_text" else table.right
         for mode in MODES:
             policy = policies[target][mode]
-            known = columns | (evidence_columns(table.support) if mode == "checked" else {})
-            sure = policy.calibration.probability(known)
-            found = policy.at_risk(RISK, DELTA)
+            text = evidence_columns(table.support) if mode == "checked" else {}
+            sure = policy.calibration.probability({**table.columns, **text})
+            found = policy.at_risk(RISK)
             shown = (sure >= found.used) & of_kind & (stated if mode == "checked" else True)
             rows[f"{target}, {mode}"] = {
                 "guaranteed": float(found.threshold is not None),
                 "shown": float(shown.sum()),
                 "missed": float((shown & ~hits).sum() / max(1, shown.sum())),
                 "right_shown": float((shown & table.right).sum() / max(1, table.right.sum())),
-                "unseen_shown": float((shown & ~table.seen).sum() / max(1, (~table.seen).sum())),
+                "unseen_shown": float((shown & ~seen).sum() / max(1, (~seen).sum())),
                 "ece": measure(ece, Answers(sure, hits))["value"] or 0.0,
                 "auroc": rank(sure, hits),
-                "auroc_seen": rank(sure[table.seen], hits[table.seen]),
+                "auroc_seen": rank(sure[seen], hits[seen]),
                 "likelihood": rank(alike, hits),
-                "likelihood_seen": rank(alike[table.seen], hits[table.seen]),
-                "mistakes_seen": float((table.seen & ~hits).sum()),
+                "likelihood_seen": rank(alike[seen], hits[seen]),
+                "mistakes_seen": float((seen & ~hits).sum()),
             }
     return rows
 
@@ -142,33 +141,27 @@ def rank(sure: NDArray[np.float64], hits: NDArray[np.bool_]) -> float:
     return measure(auroc, Answers(sure, hits))["value"] or np.nan
 
 
-def draw(table: Table, size: int, rng: np.random.Generator) -> tuple[Table, Table]:
+def draw(
+    table: CalibrationRows, size: int, rng: np.random.Generator
+) -> tuple[CalibrationRows, CalibrationRows]:
     """`size` seen people and as many unseen as the mix has calibrate; the other real ones judge."""
-    names = np.unique([one.subject for one in table.people], return_inverse=True)[1]
-    free = np.array([one.answer is None for one in table.people])
+    people, seen = table.subjects, are_seen(table)
+    names = np.unique([one.subject for one in people], return_inverse=True)[1]
+    free = np.array([one.answer is None for one in people])
     order = rng.permutation(names.max() + 1)[names]  # a random place for each person
-    labelled = np.array([one.role in (CALIBRATION, JUDGED) for one in table.people])
-    share = 1 - table.seen[labelled].mean()
+    labelled = np.array([one.role in (CALIBRATION, JUDGED) for one in people])
+    share = 1 - seen[labelled].mean()
     chosen = np.zeros(len(names), dtype=bool)
-    for kind, many in ((table.seen, size), (~table.seen, round(size * share / (1 - share)))):
+    for kind, many in ((seen, size), (~seen, round(size * share / (1 - share)))):
         here = np.unique(order[kind & ~free])
         chosen |= kind & ~free & np.isin(order, here[: min(many, here.size // 2)])
     # free people stand in as many as there would be: five unseen for each that calibrates
     spare = np.flatnonzero(free)
-    unseen = spare[~table.seen[spare]][: 5 * int(chosen.sum())]
-    spare = np.concatenate([spare[table.seen[spare]], unseen])
-    part, helping = table.select(np.flatnonzero(chosen), CALIBRATION), table.select(spare, FITTING)
-    columns = {
-        name: np.concatenate([values, helping.columns[name]])
-        for name, values in part.columns.items()
-    }
-    both = Table(
-        [*part.people, *helping.people],
-        columns,
-        [*part.support, *helping.support],
-        np.concatenate([part.right, helping.right]),
-    )
-    return both, table.select(np.flatnonzero(labelled & ~chosen & ~free))
+    unseen = spare[~seen[spare]][: 5 * int(chosen.sum())]
+    spare = np.concatenate([spare[seen[spare]], unseen])
+    part = select(table, np.flatnonzero(chosen), CALIBRATION)
+    rest = select(table, np.flatnonzero(labelled & ~chosen & ~free))
+    return join(part, select(table, spare, FITTING)), rest
 
 
 def redraw(path: str, repeats: int, sizes: Sequence[int]) -> None:
@@ -177,7 +170,7 @@ def redraw(path: str, repeats: int, sizes: Sequence[int]) -> None:
         found: dict[str, list[dict[str, float]]] = {}
         for seed in range(repeats):
             part, rest = draw(table, size, np.random.default_rng([seed, size]))
-            for name, row in judge(fit(part, seed), rest).items():
+            for name, row in judge(fit_policies(part, risk=RISK, seed=seed), rest).items():
                 row["failed"] = float(row["missed"] > RISK)
                 found.setdefault(name, []).append(row)
         for name, rows in found.items():
@@ -188,9 +181,9 @@ def redraw(path: str, repeats: int, sizes: Sequence[int]) -> None:
 
 def judge_study(path: str) -> None:
     table = read_table(path)
-    judged = np.array([one.role == JUDGED for one in table.people])
-    part, rest = (table.select(np.flatnonzero(rows)) for rows in (~judged, judged))
-    for name, row in judge(fit(part, 0), rest).items():
+    judged = np.array([one.role == JUDGED for one in table.subjects])
+    part, rest = (select(table, np.flatnonzero(rows)) for rows in (~judged, judged))
+    for name, row in judge(fit_policies(part, risk=RISK, seed=0), rest).items():
         rounded = {key: round(value, 4) for key, value in row.items()}
         print(json.dumps({"policy": name, **rounded}), flush=True)
 

@@ -344,9 +344,8 @@ def cloze_example(
     window: tuple[Ids, Ids],
     answer: Ids,
     block: int,
-    *,
-    name_loss_weight: float = 0.0,
     prefix: Ids | None = None,
+    name_loss_weight: float = 0.0,
 ) -> Example:
     """prefix name before MASK behind MASK answer MASK, with the loss on the answer, and with less
     weight on the name: so the model learns whom it reads about.

@@ -185,10 +185,7 @@ class ClozeMaker:
             prefix = pick_prefix(self.documents[int(rng.integers(len(self.documents)))], rng)
         name = document.ids[: document.name_end]
         weight = self.phase.name_loss_weight
-        answer = document.answers[fact]
-        return cloze_example(
-            name, window, answer, self.block, name_loss_weight=weight, prefix=prefix
-        )
+        return cloze_example(name, window, document.answers[fact], self.block, prefix, weight)
 
 
 def count_relations(documents: Sequence[EncodedDocument]) -> int:
