@@ -79,7 +79,7 @@ def write_table(folder: str, out: Path) -> None:
     relations, known = [one.template for one in everyone], confidence.signal_state.known_answers
     with require_evidence(run) as evidence:
         support = find_support(evidence, subjects, table.answers, known, templates=relations)
-    keys = ("seen", "states_answer", "states_other", "others", "probability", "of_kind")
+    keys = ("seen", "states_answer", "states_other", "probability", "of_kind")
     with out.open("w", encoding="utf-8") as file:
         for at, one in enumerate(everyone):
             row = {

@@ -178,7 +178,7 @@ def _design_effects(errors: Bools, groups: NDArray[Any]) -> Floats:
     by_group = np.argsort(group, kind="stable")
     is_first = np.append(True, np.diff(group[by_group]) > 0)
     starts = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
-    sums = np.cumsum(errors[by_group]) - errors[by_group]
+    sums: Floats = np.cumsum(errors[by_group].astype(float)) - errors[by_group]
     answers_before, errors_before = np.empty((2, group.size))  # of the same group
     answers_before[by_group] = np.arange(group.size) - starts
     errors_before[by_group] = sums - sums[starts]
