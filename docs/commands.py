@@ -31,8 +31,6 @@ here.
   inconclusive.
 - `--quiet` leaves stderr to mistakes. Bars and colours appear on a terminal only; `NO_COLOR=1`
   switches colours off.
-- `wherefrom completion bash` (or `zsh`, `fish`) prints a script for the shell; its help says where
-  to put it.
 - `wherefrom --version` prints the version. `python -m wherefrom` is the same program.
 """
 
