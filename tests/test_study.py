@@ -268,30 +268,22 @@ class TestAfterTraining:
         assert judged["unseen"] > 0
         assert set(confidence.notes) < set(info["notes"])
 
-    def test_what_stops_left_unmade_is_made_to_the_byte(
+    def test_what_stops_left_unmade_or_broken_is_made_to_the_byte_and_else_nothing(
         self, run, quick_recipe, tiny_study, monkeypatch
     ):
-        for name in AFTER:
-            (run / name).unlink()
+        stages = ("write_subjects", "fit_confidence", "judge_run")
+        for name in AFTER[:2]:
+            content = (run / name).read_bytes()
+            (run / name).write_bytes(content[: len(content) // 2] + b"\xff")
+        (run / AFTER[2]).unlink()
         update_run(run, judgement=None)
-        for stage in ("write_subjects", "fit_confidence", "judge_run"):
+        for stage in stages:
             with monkeypatch.context() as patch:
                 patch.setattr(after_training, stage, interrupt)
                 with pytest.raises(KeyboardInterrupt):
                     go_on(run, quick_recipe)
         self.go_on_to_the_same(run, quick_recipe, tiny_study)
-
-    def test_broken_and_missing_files_are_made_anew_and_else_nothing(
-        self, run, quick_recipe, tiny_study, monkeypatch
-    ):
-        for name in AFTER[:2]:
-            content = (run / name).read_bytes()
-            (run / name).write_bytes(content[: len(content) // 2] + b"\xff")
-        self.go_on_to_the_same(run, quick_recipe, tiny_study)
-        for name in AFTER[2:]:
-            (run / name).unlink()
-        self.go_on_to_the_same(run, quick_recipe, tiny_study)
-        for stage in ("write_subjects", "fit_confidence", "judge_run"):
+        for stage in stages:
             monkeypatch.setattr(after_training, stage, interrupt)
         self.go_on_to_the_same(run, quick_recipe, tiny_study)
 

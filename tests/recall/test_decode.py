@@ -81,7 +81,7 @@ def test_answers_together_equal_answers_one_at_a_time(variant, monkeypatch):
 NAME = st.text("abehinor", min_size=1, max_size=24)
 
 
-@EVERY
+@pytest.mark.parametrize("variant", ["rotary", "perceiver"])
 @settings(max_examples=5)
 @given(names=st.lists(NAME, min_size=1, max_size=9), most=st.sampled_from([2, 3, 256]))
 def test_questions_of_any_lengths_get_the_same_answers_together_and_alone(variant, names, most):
