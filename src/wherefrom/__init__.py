@@ -27,7 +27,7 @@ _MODULES = {
     "provenance.ask": "Asker open_asker",
     "provenance.guarantee": "Guarantee",
     "provenance.verdicts": "Verdict",
-    "recall.decode": "Recall",
+    "recall.table": "Recall",
     "study": "StudyResult",
     "training.run_folder": "Run",
 }
