@@ -5,9 +5,12 @@
     python benchmarks/made_texts.py copyright --out DIR   licence files
     python benchmarks/made_texts.py python --out DIR      metadata of Python packages
     python benchmarks/made_texts.py hungarian --out DIR   answers with case endings
+    python benchmarks/made_texts.py changelogs --out DIR  changelogs of packages
+    python benchmarks/made_texts.py locales --out DIR     definitions of locales
+    python benchmarks/made_texts.py units --out DIR       systemd units
     python benchmarks/made_texts.py companies --out DIR   any text of made_texts.toml
 
-Each folder gets the documents, train.tsv and dev.tsv; the answer "-" means that no document states
+The reader was tuned on those in TUNED. The others only report what it reads. Each folder gets the documents, train.tsv and dev.tsv; the answer "-" means that no document states
 it. `reading.py` measures how well the reader reads them.
 """
 
@@ -29,6 +32,7 @@ from typing import Any
 INVENTED = tomllib.loads(Path(__file__).with_name("made_texts.toml").read_text(encoding="utf-8"))
 MAN_PAGES, DPKG_STATUS = Path("/usr/share/man"), Path("/var/lib/dpkg/status")
 LICENCES = Path("/usr/share/doc")
+LOCALES, UNITS = Path("/usr/share/i18n/locales"), Path("/lib/systemd/system")
 PAGE_WORDS = range(180, 651)
 SILENT = 0.3  # share of the invented documents that do not state an answer
 MENTIONS = 0.8  # share of the invented documents that mention another value
@@ -213,6 +217,85 @@ def python(rng: random.Random) -> MadeText:
     return MadeText({"documents.txt": "".join(lines)}, facts)
 
 
+def changelogs(rng: random.Random) -> MadeText:
+    """The newest entry of a changelog, and the start of those before it, which look the same."""
+    files, facts = {}, {}
+    for file in sorted(LICENCES.glob("*/changelog.Debian.gz")):
+        with gzip.open(file, "rt", encoding="utf-8", errors="replace") as opened:
+            text = opened.read(3000)
+        entries = re.findall(
+            r"^(\S+) \((\S+)\) (\S+); urgency=(\w+)\n((?:.*\n)*?) -- (.*?) <(\S+)>  \w+, (.*)$",
+            text,
+            re.M,
+        )
+        if not entries:
+            continue
+        name, version, suite, urgency, body, person, address, date = entries[0]
+        content = " ".join(text.split()[:300])
+        if name in facts or content in files.values() or date not in content:
+            continue
+        bug = re.search(r"Closes: #(\d+)", body)
+        before = entries[1][1] if len(entries) > 1 else None
+        files[name] = content
+        facts[name] = {
+            "Who uploaded {subject}?": person,
+            "What address does the uploader of {subject} have?": address,
+            "When was {subject} uploaded?": date,
+            "Which bug does {subject} close first?": bug[1] if bug else None,
+            "Which version of {subject} came before?": before,
+        }
+    rows = [json.dumps({"title": name, "text": text}) + "\n" for name, text in files.items()]
+    return MadeText({"documents.jsonl": "".join(rows)}, facts)
+
+
+def locales(rng: random.Random) -> MadeText:
+    """Definitions of locales; many have no contact, telephone or currency of their own."""
+    files, facts = {}, {}
+    for file in sorted(LOCALES.glob("??_??")):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        values = dict(re.findall(r'^(\w+) +"([^"]*)"$', text, re.M))
+        files[file.name] = "\n".join(text.split("\n")[:90])
+        kept = " ".join(files[file.name].split())
+        asked = {
+            "contact": "Who answers for {subject}?",
+            "language": "Which language is {subject} for?",
+        }
+        asked |= {
+            "int_curr_symbol": "Which currency does {subject} use?",
+            "date": "When was {subject} written?",
+        }
+        facts[file.name] = {
+            question: values[key].strip() or None if values.get(key, "") in kept else None
+            for key, question in asked.items()
+            if key in values
+        }
+    return MadeText(
+        {f"documents/{name}.txt": f"# {name}\n{page}" for name, page in files.items()}, facts
+    )
+
+
+def units(rng: random.Random) -> MadeText:
+    """Units of systemd in paragraphs, each opened by its name: what it runs and who explains it."""
+    blocks, facts = [], {}
+    for file in sorted(UNITS.glob("*.*")):
+        if not file.is_file() or file.stem in facts:
+            continue
+        text = re.sub(r"^#.*\n", "", file.read_text(encoding="utf-8", errors="replace"), flags=re.M)
+        fields: dict[str, list[str]] = {}
+        for key, value in re.findall(r"^(\w+)=(.+)$", text, re.M):
+            fields.setdefault(key, []).append(value.strip())
+        name = file.stem
+        blocks.append(f"{name}\n" + re.sub(r"\n\s*\n", "\n", text).strip())
+        asked = {"Description": "What does {subject} do?", "ExecStart": "What does {subject} run?"}
+        asked |= {"Type": "Of which type is {subject}?", "WantedBy": "What wants {subject}?"}
+        facts[name] = {
+            question: fields[key][0] if key in fields else None
+            for key, question in asked.items()
+            if len(fields.get(key, [])) < 2
+        }
+    return MadeText({"documents.txt": "\n\n".join(blocks) + "\n"}, facts)
+
+
 # --- invented texts -------------------------------------------------------------------------------
 
 
@@ -325,8 +408,14 @@ INSTALLED: dict[str, Callable[[random.Random], MadeText]] = {
     "copyright": copyrights,
     "python": python,
     "hungarian": hungarian,
+    "changelogs": changelogs,
+    "locales": locales,
+    "units": units,
 }
 KINDS = [*INSTALLED, *(kind for kind in INVENTED if "relations" in INVENTED[kind])]
+TUNED = (
+    "manpages debian copyright python hungarian companies rivers potters bridges painters".split()
+)
 
 
 def make_text(kind: str, seed: int) -> MadeText:

@@ -1,6 +1,7 @@
 """How well the reader reads texts as people have them, without any training.
 
     python benchmarks/reading.py manpages debian potters --seed 3
+    python benchmarks/reading.py --untuned                 texts that nothing was tuned on
     python benchmarks/reading.py --contradictions          two documents that disagree
 
 Texts of made_texts.py are written to a temporary folder and read as `wherefrom study` reads them.
@@ -18,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from made_texts import KINDS, contradict, make_text, write
+from made_texts import KINDS, TUNED, contradict, make_text, write
 
 from wherefrom.corpus.facts import read_facts, stating_documents
 from wherefrom.corpus.folding import fold_words
@@ -96,13 +97,15 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=60, help="dev questions of a relation")
     parser.add_argument("--mistakes", type=int, default=0, help="mistakes to print for each text")
     parser.add_argument("--contradictions", action="store_true", help="measure these instead")
+    parser.add_argument("--untuned", action="store_true", help="the texts that are not in TUNED")
     options = parser.parse_args()
     if options.contradictions:
         both, wrong = measure_contradictions(options.seed)
         print(f"both values with their lines: {both} of 30; wrong lines: {wrong}")
         return
     print("text         stated  found   missed  silent  shown   CPU s")
-    for kind in options.kinds:
+    kinds = [kind for kind in KINDS if kind not in TUNED] if options.untuned else options.kinds
+    for kind in kinds:
         counts = measure(
             kind,
             seed=options.seed,

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.corpus.checks import check_files, describe_facts, describe_readings
 from wherefrom.corpus.database import RUN_DATABASE, Database, read_documents
-from wherefrom.corpus.documents import as_table, read_lines
+from wherefrom.corpus.documents import as_table
 from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.folding import fold_words
-from wherefrom.corpus.formats import check_files, convert, describe_facts
+from wherefrom.corpus.formats import convert
 from wherefrom.corpus.matching import match_documents, respell
-from wherefrom.corpus.questions import SLOT, Question, QuestionSet, check_form, read_questions
+from wherefrom.corpus.questions import SLOT, Question, QuestionFile, QuestionSet
 from wherefrom.corpus.split import (
     CALIBRATION,
     JUDGED,
@@ -47,7 +48,7 @@ from wherefrom.storage import make_folder, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.learned_files import find_source, read_learned_documents
 from wherefrom.training.loop import Observer, Say, run_training, trim_memory
-from wherefrom.training.recipes import Budget
+from wherefrom.training.recipes import Phase
 from wherefrom.training.record import (
     discard_changed,
     read_record,
@@ -67,9 +68,6 @@ from wherefrom.training.settings import Settings, TrainingJob, VocabularyText
 
 MAX_STOPPING_QUESTIONS = 200  # at most so many questions are asked while training
 SCRATCH = Path("twins", "scratch")  # the model that learns from the questions alone
-# a phase that keeps the weights: one step that is too small to change them
-NO_TRAINING: dict[str, Any] = {"steps": 1, "epochs": None, "minutes": None, "most_epochs": None}
-NO_TRAINING |= {"lr": 1e-12, "muon_lr": 1e-12, "warmup_steps": 0}
 MIN_STOPPING_SUBJECTS = 10  # fewer subjects than this are not held out
 
 
@@ -138,15 +136,15 @@ def read_input(
     text_field: str | Sequence[str] | None = None,
 ) -> StudyInput:
     """Read and check the files of a study, the text in any format; writes nothing."""
-    lines = list(read_lines(files.train, "questions"))
-    check_form(files.train, lines)
+    paths = filter(None, (files.train, files.dev, files.unseen))
+    train_file, dev_file, *others = asked = [QuestionFile.read(path) for path in paths]
     converted = convert(
         files.corpus,
         subject_field=subject_field,
         text_field=text_field,
-        questions=[line.split("\t")[0] for _, line in lines],
-        answers=[cells[1] for _, line in lines if len(cells := line.split("\t")) > 1],
-        asked=_asked_subjects(files, templates),
+        questions=train_file.texts,
+        answers=[answer for answer in train_file.answers if answer],
+        asked=_asked_subjects(asked, templates),
         kept_as=out / "documents.tsv",
     )
     notes = []
@@ -156,16 +154,16 @@ def read_input(
         corpus, note = converted
         notes.append(note)
     subjects = corpus.spellings()
-    train = read_questions(files.train, templates, subjects=subjects)
+    train = train_file.find_questions(templates, subjects=subjects)
     for template in templates:
         if template not in train.templates:
             raise UserError(f'--template "{template}" fits no question of {files.train}.')
     known = tuple(dict.fromkeys((*templates, *(t for t in train.templates if SLOT in t))))
     like_train: dict[str, Any] = {"subjects": subjects, "endings": train.endings}
-    dev = read_questions(files.dev, known, **like_train)
+    dev = dev_file.find_questions(known, **like_train)
     train.require_answers()
     dev.require_answers()
-    unseen = read_questions(files.unseen, known, **like_train) if files.unseen else None
+    unseen = others[0].find_questions(known, **like_train) if others else None
     notes += check_files(corpus, train, dev)
     matcher = match_documents(train, corpus)
     spelled = [respell(file, matcher) for file in (train, dev)]
@@ -177,15 +175,15 @@ def read_input(
     return StudyInput(corpus, train, dev, unseen, tuple(notes), is_converted, bool(respelled))
 
 
-def _asked_subjects(files: StudyFiles, templates: Sequence[str]) -> set[str]:
+def _asked_subjects(files: Sequence[QuestionFile], templates: Sequence[str]) -> set[str]:
     """The subjects of all questions, as far as the questions show them without the documents."""
     subjects: set[str] = set()
     wordings = tuple(templates)
     with suppress(UserError):
-        for path in filter(None, (files.train, files.dev, files.unseen)):
-            file = read_questions(path, wordings)
-            subjects |= _subjects(file)
-            wordings = wordings or tuple(t for t in file.templates if SLOT in t)
+        for file in files:
+            asked = file.find_questions(wordings)
+            subjects |= _subjects(asked)
+            wordings = wordings or tuple(t for t in asked.templates if SLOT in t)
     return subjects
 
 
@@ -202,6 +200,7 @@ class PreparedStudy:
     split: Split
     stopping_questions: Sequence[Question]
     notes: tuple[str, ...]
+    phases: Sequence[Phase]  # of the training; none if the documents are only read
     parent: Run | None = None  # the run that it continues
 
     @property
@@ -242,7 +241,7 @@ class PreparedStudy:
         job = settings.job(
             out,
             kind="study",
-            phases=settings.budget.divide(settings.recipe.phases),
+            phases=self.phases,
             parent=self.parent,
             corpus=split.corpus,
             questions=split.train,
@@ -285,11 +284,13 @@ def prepare_study(
     set_aside: float | None = None,
     leave_out: float = 0.0,
     parent: Run | None = None,
+    train: bool = True,
     **reading: Any,
 ) -> PreparedStudy:
     """Read the files, split the subjects, and read the documents for each relation.
 
-    parent: the run whose training goes on; what it learned neither calibrates nor judges.
+    parent: the run whose training goes on; what it learned neither calibrates nor judges. train:
+    whether it goes on, or only the documents are read.
     """
     given = read_input(files, out, **reading)
     split = split_subjects(
@@ -301,7 +302,7 @@ def prepare_study(
         leave_out=leave_out,
         seed=settings.seed,
     )
-    phases = settings.budget.divide(settings.recipe.phases)
+    phases = settings.budget.divide(settings.recipe.phases) if train else []
     stopping: list[Question] = []
     ends_by_recall = any(phase.most_epochs for phase in phases)
     if ends_by_recall:
@@ -313,7 +314,7 @@ def prepare_study(
     notes = (*given.notes, *describe_facts(split.corpus, files.train), *split.notes)
     if parent is not None:
         _check_not_learned(parent, split)
-    return PreparedStudy(given, settings, split, stopping, notes, parent)
+    return PreparedStudy(given, settings, split, stopping, notes, phases, parent)
 
 
 def _check_not_learned(parent: Run, split: Split) -> None:
@@ -358,12 +359,6 @@ def add_documents(
     if out.resolve() == run.folder.resolve():
         raise UserError(f"--out must be another folder than {folder}, which stays as it is.")
     settings = replace(settings, seed=run.job.seed)
-    if not train:
-        phases = tuple(
-            phase.model_copy(update=NO_TRAINING) for phase in settings.recipe.phases[-1:]
-        )
-        recipe = settings.recipe.model_copy(update={"phases": phases})
-        settings = replace(settings, recipe=recipe, budget=Budget())
     old = read_learned_documents(corpus)
     fields = {name: options.pop(name, None) for name in ("subject_field", "text_field")}
     converted = convert(added, **fields, asked=set(old.spellings().values()))
@@ -384,7 +379,8 @@ def add_documents(
     make_folder(out)
     write_whole(table, as_table(chain(old.documents, new.documents)))
     files = StudyFiles(table, questions.locate(), dev.locate())
-    return run_study(files, settings, out, parent=run, observe=observe, say=say, **options)
+    options |= {"parent": run, "train": train}
+    return run_study(files, settings, out, observe=observe, say=say, **options)
 
 
 def run_study(
@@ -418,6 +414,7 @@ def run_study(
         prepared = processes.from_rank0(prepare)
         for note in prepared.notes:
             say(note)
+        say(describe_readings(prepared.split.corpus))
         say("training the same model on the questions only")
         job = prepared.questions_only_job(out / SCRATCH)
         questions_only = run_training(job, settings, observe=observe, say=say)

@@ -206,7 +206,7 @@ def _stdin_lines() -> Sequence[tuple[int, str]]:
 @JSON
 def attention(run: Path, question: str, plot: Path | None, as_json: bool) -> None:
     """Show where each head of RUN looks just before it answers QUESTION."""
-    from wherefrom.corpus.questions import find_subject_in
+    from wherefrom.corpus.questions import match_any
     from wherefrom.huggingface.inside import look_inside_any
     from wherefrom.huggingface.retraining import open_traceable
     from wherefrom.provenance.ask import open_asker
@@ -214,7 +214,7 @@ def attention(run: Path, question: str, plot: Path | None, as_json: bool) -> Non
     if not question.strip():
         raise UserError("the question is empty; write one.")
     loaded = open_traceable(run)
-    subject = find_subject_in(loaded.templates, question)
+    subject = match_any(loaded.templates, question)[0] or None
     with suppress(UserError), open_asker(loaded) as asker:  # any other text is read as typed
         understood = asker.understand(question)
         question, subject = understood.text, understood.subject

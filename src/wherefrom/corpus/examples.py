@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import informative_spans
+from wherefrom.corpus.informative import informative_spans
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.tokenizer import MASK, Offsets, Tokenizer
 from wherefrom.errors import UserError

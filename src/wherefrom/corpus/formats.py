@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, groupby, islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from wherefrom.corpus.database import AskedRelation, Database, ExtractedAnswer
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import (
     MAX_DOCUMENT_CHARACTERS,
     STOPS,
@@ -27,11 +27,10 @@ from wherefrom.corpus.documents import (
     number_lines,
     read_lines,
 )
-from wherefrom.corpus.facts import FEWEST, HALF, read_facts, stating_documents
-from wherefrom.corpus.folding import FoldedName, find_phrase, fold_words
-from wherefrom.corpus.inflection import find_form, find_inflected, learn_endings
-from wherefrom.corpus.questions import SLOT, Question, QuestionSet, find_named_subject
-from wherefrom.corpus.split import find_named
+from wherefrom.corpus.facts import read_facts
+from wherefrom.corpus.folding import FoldedName, fold_words
+from wherefrom.corpus.inflection import find_inflected, learn_endings
+from wherefrom.corpus.questions import SLOT, Question, find_named_subject
 from wherefrom.errors import UserError, did_you_mean
 
 SUBJECT_FIELDS = ("subject", "title", "name", "entity", "heading", "id")
@@ -44,16 +43,12 @@ MIN_TEXT_CHARACTERS = 30  # characters, on average, of a field that can be the t
 SEARCHED_QUESTIONS = 400  # that are looked at for the names of subjects
 MIN_SUBJECT_CHARACTERS, MAX_SUBJECT_CHARACTERS = 2, 250  # characters of a name in a field
 MIN_MATCHED_SHARE = 0.05  # share of the questions whose subject must head a document
-MAX_SEVERAL_ANSWERS_SHARE = 0.02  # share of the questions that may have them
-MAX_UNSTATED_SHARE = 0.2  # share of dev answers in no document, above which that is said
 MIN_HEADERLIKE_LINES = 3  # lines as short as a header, from which on the first is none
 ENDING_LETTERS = range(1, 5)  # letters that may be glued to a name
 MIN_SUBJECT_PROBABILITY = 0.8  # probability of a subject that is read off a text
-UNCLEAR_PROBABILITY = 0.3  # probability of the likeliest answer that the text states
-SHOWN_EXAMPLES = 3  # examples in a sentence
 LISTED_FIELDS = 6  # of a table, in a sentence
 SEARCHED_RECORDS = 2_000  # of a table that are searched for answers
-POOR_READING_SHARE = 0.7  # share of the answers found below which a relation's mistakes are shown
+SHOWN_EXAMPLES = 3  # examples in a sentence
 Rows = Iterable[tuple[str, str, str]]  # subject ("" for none), text, and where it stands
 Records = Iterable[tuple[str, dict[str, Any]]]  # where each stands, and its fields
 
@@ -416,7 +411,7 @@ def _assign_subjects(
 
     subjects = [first_named(d.text, [0]) or first_named(d.text, ENDING_LETTERS) for d in texts]
     if not any(subjects):
-        who = _some(asked) or "their wording does not show them"
+        who = name_some(asked) or "their wording does not show them"
         raise UserError(
             f"{path}: no document names a subject of the questions ({who}), so that "
             "nothing in it can answer them; check that the files belong together and that each "
@@ -435,242 +430,11 @@ def _assign_subjects(
             subjects[i] = answers[0].text
             read_off.append(subjects[i])
     if read_off:
-        how += f", and {len(read_off):,} about a name in the same place ({_some(read_off)})"
+        how += f", and {len(read_off):,} about a name in the same place ({name_some(read_off)})"
     return subjects, how
 
 
-def check_files(corpus: Database, train: QuestionSet, dev: QuestionSet) -> list[str]:
-    """Notes on the files of a study; what makes its numbers meaningless is a UserError."""
-    learned = {fold_words(q.text): q for q in train.questions}
-    shared = [(q, learned[text]) for q in dev.questions if (text := fold_words(q.text)) in learned]
-    same = [(q, other) for q, other in shared if q.answer == other.answer]
-    if same:
-        first, other = same[0]
-        raise UserError(
-            f'{dev.path}, line {first.line}: "{first.text}" is a training question too '
-            f"({train.path}, line {other.line}); {len(same):,} in all: remove them from one "
-            "of the files; otherwise recall counts questions that were trained on."
-        )
-    notes = []
-    if train.endings:
-        forms = [f'"-{form}" for "-{ending}"' for ending, form in train.endings if ending and form]
-        forms += [f'"-{form}" added' for ending, form in train.endings if not ending]
-        notes.append(
-            f"Questions inflect the names of their subjects ({_some(forms)}): they are asked with "
-            "the names as documents spell them."
-        )
-    dev_share = f"of {len(dev.questions):,} questions of {dev.path.name} are"
-    if shared:
-        notes.append(
-            f"{len(shared):,} {dev_share} training questions with another answer "
-            f'("{shared[0][0].text}"), and cannot be judged.'
-        )
-    notes += filter(None, map(_check_answers, (train, dev)))
-    new = [f'"{q.template}"' for q in dev.questions if q.template not in train.templates]
-    if new:
-        notes.append(
-            f"{len(new):,} {dev_share} worded like no training question ({_some(new)}): the model "
-            "does not learn what they ask for."
-        )
-    subjects = {fold_words(q.subject) for file in (train, dev) for q in file.questions}
-    named_in = find_named(corpus.documents, subjects)
-    for file in (train, dev):
-        unnamed = [q.subject for q in file.questions if not named_in.get(fold_words(q.subject))]
-        if len(unnamed) == len(file.questions):
-            raise UserError(
-                f"no document of {corpus.source} names any subject of {file.path} "
-                f"({_some(unnamed)}); check that the two files belong together."
-            )
-        if unnamed:
-            notes.append(
-                f"{len(unnamed):,} of {len(file.questions):,} questions of {file.path.name} are "
-                f"about subjects that no document names ({_some(unnamed)}): answers to them are "
-                "made up."
-            )
-    unstated = [q.answer or "" for q in dev.questions if _is_unstated(q, corpus)]
-    if len(unstated) > MAX_UNSTATED_SHARE * len(dev.questions):
-        notes.append(
-            f"{len(unstated):,} of {len(dev.questions):,} answers of {dev.path.name} stand in no "
-            f"document about their subject ({_some(unstated)}): they cannot be recalled."
-        )
-    repeated = len(corpus.documents) - len({hash(document.text) for document in corpus.documents})
-    if repeated:
-        notes.append(f"{repeated:,} documents repeat another one word for word.")
-    return notes
-
-
-def _check_answers(file: QuestionSet) -> str | None:
-    """A note if a few questions have several answers; if many have, a UserError."""
-    by_text: dict[str, list[Question]] = defaultdict(list)
-    for question in file.questions:
-        by_text[question.text].append(question)
-    several = [same for same in by_text.values() if len({q.answer for q in same}) > 1]
-    if not several:
-        return None
-    first, answers = several[0][0], sorted({q.answer or "" for q in several[0]})[:2]
-    what = f'"{first.text}" has the answers ' + " and ".join(f'"{a}"' for a in answers)
-    count = f"{len(several):,} of {len(by_text):,} questions have several"
-    if len(several) > max(1, MAX_SEVERAL_ANSWERS_SHARE * len(by_text)):
-        raise UserError(f"{file.path}, line {first.line}: {what}, and {count}; keep one for each.")
-    return f"{count} answers in {file.path.name} ({what})."
-
-
-def _is_unstated(question: Question, corpus: Database) -> bool:
-    """Whether documents are about the subject of a question, and none states its answer."""
-    answer = question.answer or ""
-    about = corpus.documents_about(fold_words(question.subject))
-    texts = [corpus.documents[doc].text for doc in about]
-    return bool(texts) and not any(
-        answer in text
-        or find_phrase(fold_words(text), fold_words(answer))
-        or find_form(text, answer)
-        for text in texts
-    )
-
-
-def describe_facts(database: Database, path: object) -> list[str]:
-    """What was read, as notes: a table with a line for each relation, and what is odd about it.
-
-    Training answers that are nowhere in the documents cannot be learned from them: a UserError.
-    """
-    relations = database.relations()
-    if not any(relation.found for relation in relations):
-        missing = [answer for relation in relations for answer in relation.missing]
-        raise UserError(
-            f"{path}: none of the {len(missing):,} training answers stands in a document about its "
-            f"subject ({_some(missing)}); the answers have to be words of the text. Check that "
-            "question and answer are not swapped, and that text and questions belong together."
-        )
-    notes = []
-    with_answers = {
-        r.template: sum(_is_stated(answers) for _, answers in database.all_extracted(r.template))
-        for r in relations
-    }
-    few = [f'"{r.template}"' for r in relations if not with_answers[r.template] and not r.missing]
-    if few:
-        notes.append(
-            f"fewer than {FEWEST} training questions are worded like {_some(few)}, so no answers "
-            f"are read from the text; give at least {FEWEST} of each wording."
-        )
-    for relation in (r for r in relations if with_answers[r.template] or r.missing):
-        if relation.same_as:
-            notes.append(
-                f'"{relation.template}" asks for the same as "{relation.same_as}", by the training '
-                "answers."
-            )
-        readings = (answers for _, answers in database.all_extracted(relation.template))
-        unclear = [
-            each
-            for each in readings
-            if _is_stated(each) and each[0].probability < UNCLEAR_PROBABILITY
-        ]
-        if unclear:
-            several = " or ".join(answer.text for answer in unclear[0][:SHOWN_EXAMPLES])
-            notes.append(
-                f'For {len(unclear):,} subjects the text has no clear answer to "'
-                f'{relation.template}" (such as {several}).'
-            )
-        if relation.missing:
-            notes.append(
-                f"{len(relation.missing):,} of {relation.asked:,} training answers cannot be cut "
-                f"out of a document about their subject ({_some(relation.missing)}); what is not "
-                "in the text word for word cannot be learned from it."
-            )
-    templates = [relation.template for relation in relations if not relation.same_as]
-    notes += _describe_disagreements(database, templates)
-    return [*notes, *_describe_checks(relations, with_answers)]
-
-
-def _is_stated(answers: Sequence[ExtractedAnswer]) -> bool:
-    """Whether documents about a subject are more likely to state an answer than to be silent."""
-    return sum(answer.probability for answer in answers) >= HALF
-
-
-def _describe_disagreements(database: Database, templates: Sequence[str]) -> list[str]:
-    """Notes on documents about one subject that state different answers, with examples.
-
-    If two documents answer several relations and agree on none, they are about two subjects of
-    one name, it seems.
-    """
-    notes = []
-    agreeing: set[tuple[int, int, int]] = set()  # a subject and two of its documents
-    disagreeing: Counter[tuple[int, int, int]] = Counter()
-    for template in templates:
-        subjects, example = set(), ""
-        for number, answers in database.all_extracted(template):
-            if not _is_stated(answers):
-                continue
-            best: dict[int, str] = {}  # document -> the likeliest answer that it states
-            for answer, documents in zip(answers, stating_documents(answers), strict=True):
-                for document in documents:
-                    best.setdefault(document, answer.text)
-            for (first, value), (second, other) in combinations(sorted(best.items()), 2):
-                pair = (number, first, second)
-                if value == other:
-                    agreeing.add(pair)
-                    continue
-                disagreeing[pair] += 1
-                subjects.add(number)
-                lines = [database.documents[document].line for document in (first, second)]
-                values = f"{value} in line {lines[0]} and {other} in line {lines[1]}"
-                example = example or f"{database.spell(number)}: {values}"
-        if subjects:
-            count = "1 subject has" if len(subjects) == 1 else f"{len(subjects):,} subjects have"
-            notes.append(f'{count} documents that disagree on "{template}" ({example}).')
-    shared = {
-        number: (first, second)
-        for (number, first, second), count in disagreeing.items()
-        if count > 1 and (number, first, second) not in agreeing
-    }
-    if shared:
-        number, documents_of_name = next(iter(shared.items()))
-        lines = [database.documents[document].line for document in documents_of_name]
-        names = "1 name belongs" if len(shared) == 1 else f"{len(shared):,} names belong"
-        notes.append(
-            f"{names} to two different subjects, it seems ({database.spell(number)}: lines "
-            f"{lines[0]} and {lines[1]}); ask about one by a word of its line, as in "
-            f'"the painter {database.spell(number)}", or as "{database.spell(number)} (line '
-            f'{lines[0]})".'
-        )
-    return notes
-
-
-def _describe_checks(
-    relations: Sequence[AskedRelation], with_answers: Mapping[str, int]
-) -> list[str]:
-    """A table of how well each relation is read, and a sentence on each that is read poorly.
-
-    with_answers: by template, how many subjects have an answer in the text.
-    """
-    titles = ("relation", "questions", "in the text", "found", "missed", "false", "subjects")
-    table: list[tuple[str, ...]] = [titles]
-    poor = []
-    for relation in relations:
-        template, check = relation.template, relation.check
-        shares = ["-"] * 3
-        if check is not None:
-            pairs = ((check.found, check.asked), (check.missed, check.asked))
-            shares = [f"{count / total:.0%}" for count, total in pairs]
-            shares.append(f"{check.false / max(1, check.silent):.0%}")
-            if check.found < POOR_READING_SHARE * check.asked:
-                mistakes = [f'"{said or "nothing"}" for "{a}"' for a, said in check.mistakes]
-                poor.append(
-                    f'Only {shares[0]} of the known answers to "{template}" are read rightly, and '
-                    f"the model cannot learn many more: {', '.join(mistakes)}."
-                )
-        in_text = f"{relation.found / max(1, relation.asked):.0%}"
-        counts = (f"{relation.asked:,}", in_text, *shares, f"{with_answers[template]:,}")
-        table.append((template, *counts))
-    widths = [max(len(row[column]) for row in table) for column in range(len(titles))]
-    lines = ["What is read from the text (in the text: training answers that can be cut out of it;"]
-    lines.append("found, missed, false: where the answers are known and were not learned):")
-    for row in table:
-        cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(["", row[0].ljust(widths[0]), *cells]))
-    return ["\n".join(lines), *poor]
-
-
-def _some(texts: Iterable[str]) -> str:
+def name_some(texts: Iterable[str]) -> str:
     """The commonest of the texts, as examples in a sentence."""
     common = [text for text, _ in Counter(texts).most_common(SHOWN_EXAMPLES + 1)]
     return ", ".join(common[:SHOWN_EXAMPLES]) + (", ..." if len(common) > SHOWN_EXAMPLES else "")

@@ -21,22 +21,22 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.corpus.database import Database
-from wherefrom.corpus.documents import hash_file, read_lines
 from wherefrom.corpus.folding import FoldedName, fold_words, split_words
 from wherefrom.corpus.inflection import Ending, base_forms, find_inflected
 from wherefrom.corpus.questions import (
+    END_MARKS,
     MAX_QUESTION_CHARACTERS,
     SLOT,
     Question,
+    QuestionFile,
     QuestionSet,
-    check_form,
+    count_templates,
     find_named_subject,
-    split_rows,
+    match_template,
 )
 from wherefrom.errors import UserError
 
 TIME, NUMBER, OTHER = "time", "number", "other"  # kinds of answers that have a rule of their own
-END_MARKS = "?!.,;:…？！。؟"  # the end of a question may have any of these marks or none
 QUOTES = "\"'“”„‟‘’‚«»‹›「」『』"
 MAX_NAME_CHARACTERS = 80
 MAX_SEARCHED_WORDS = 40  # words of a question in which a name is looked for
@@ -159,19 +159,6 @@ def kinds_of_answers(answers: Iterable[str]) -> frozenset[str]:
     if 2 * has_digits <= len(texts):
         return frozenset()
     return frozenset({TIME, NUMBER}) if has_letters else frozenset({NUMBER})
-
-
-def match_question(template: str, question: str) -> str | None:
-    """The subject of a question worded like the template, whatever its case, blanks and marks."""
-    if template == SLOT:  # questions without a common wording: each is its own subject
-        return " ".join(question.split()) or None
-    before, after = (
-        re.sub(r"(\\?\s)+", r"\\s+", re.escape(part))
-        for part in template.strip().rstrip(END_MARKS).split(SLOT)
-    )
-    pattern = rf"\s*{before}(.+?){after}[\s{END_MARKS}]*"
-    match = re.fullmatch(pattern, question, re.IGNORECASE | re.DOTALL)
-    return " ".join(match[1].split()) or None if match else None
 
 
 def have_one_stem(word: str, other: str) -> bool:
@@ -425,7 +412,7 @@ class QuestionMatcher:
         is_short = len(words) <= MAX_BARE_NAME_WORDS and len(question) <= MAX_NAME_CHARACTERS
         if not is_short or not fold_words(question):
             return ""
-        if any(match_question(relation.template, question) for relation in self.relations):
+        if any(match_template(relation.template, question) for relation in self.relations):
             return ""
         if name := self.spell_name(question.rstrip(END_MARKS)):
             return name
@@ -473,7 +460,7 @@ class QuestionMatcher:
             raise _no_letters(subject)
         name = self.spell_name(subject) or subject
         for relation in self.relations:
-            matched = match_question(relation.template, question)
+            matched = match_template(relation.template, question)
             if matched and fold_words(matched) in (fold_words(subject), fold_words(name)):
                 text = relation.template.replace(SLOT, name)
                 return UnderstoodQuestion(text, name, relation.template)
@@ -487,7 +474,7 @@ class QuestionMatcher:
         longest wording, about somebody unknown."""
         unknown: list[tuple[str, str]] = []
         for template in sorted(self.templates, key=len, reverse=True):
-            matched = match_question(template, question) if SLOT in template else None
+            matched = match_template(template, question) if SLOT in template else None
             if not matched:
                 continue
             if name := self.spell_name(matched):
@@ -696,19 +683,16 @@ def respell(file: QuestionSet, matcher: QuestionMatcher) -> QuestionSet:
         questions.append(
             replace(question, text=found.text, subject=found.subject, template=found.template)
         )
-    counts = Counter(question.template for question in questions)
-    templates = tuple(template for template, _ in counts.most_common())
-    return replace(file, questions=tuple(questions), templates=templates)
+    return replace(file, questions=tuple(questions), templates=count_templates(questions))
 
 
 def read_matched_questions(
     path: str | Path, matcher: QuestionMatcher
 ) -> tuple[QuestionSet, dict[int, str]]:
     """A TSV of questions, and by line number why some are refused; these have no template."""
-    path, lines = Path(path), list(read_lines(Path(path), "questions"))
-    check_form(path, lines)
+    file = QuestionFile.read(path)
     questions, refused = [], {}
-    for (number, _), (text, *others) in zip(lines, split_rows(path, lines), strict=True):
+    for number, (text, *others) in zip(file.lines, file.rows, strict=True):
         answer, subject = (*others, None, None)[:2]
         try:
             found = matcher.understand(text, subject)
@@ -716,6 +700,5 @@ def read_matched_questions(
             refused[number] = str(problem)
             found = UnderstoodQuestion(text, subject or "", "")
         questions.append(Question(number, found.text, found.subject, answer, found.template))
-    counts = Counter(question.template for question in questions if question.template)
-    templates = tuple(template for template, _ in counts.most_common())
-    return QuestionSet(path, hash_file(path), templates, tuple(questions)), refused
+    templates = count_templates(questions)
+    return QuestionSet(file.path, file.sha256, templates, tuple(questions)), refused

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -27,6 +28,7 @@ MAX_QUESTION_CHARACTERS = 2_000
 MAX_SUBJECT_WORDS = 40  # words of a subject that is looked for in a question,
 MAX_GLUED_CHARACTERS = 60  # and characters of one that something is glued to,
 MAX_PREFIX_LETTERS = 3  # with so many letters before it
+END_MARKS = "?!.,;:…？！。؟"  # the end of a question may have any of these marks or none
 COLUMNS = ("question", "answer", "subject")
 MIN_INFLECTED_QUESTIONS = 3  # questions of a wording that inflects its subjects,
 MIN_INFLECTED_SHARE = 0.1  # and their share among those that fit it
@@ -84,6 +86,91 @@ class QuestionSet:
             )
 
 
+@dataclass(frozen=True)
+class QuestionFile:
+    """A file of questions as it was read: the cells of each row, and their line numbers."""
+
+    path: Path
+    sha256: str
+    lines: tuple[int, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def read(cls, path: str | Path) -> QuestionFile:
+        """Read a TSV, all rows with the same columns, none of them empty or too long."""
+        path = Path(path)
+        numbered = list(read_lines(path, "questions"))
+        check_form(path, numbered)
+        rows = tuple(tuple(cell.strip() for cell in line.split("\t")) for _, line in numbered)
+        for (number, _), row in zip(numbered, rows, strict=True):
+            if problem := _describe_problem(row, len(rows[0])):
+                raise UserError(f"{path}, line {number}: {problem}")
+        return cls(path, hash_file(path), tuple(number for number, _ in numbered), rows)
+
+    @property
+    def texts(self) -> list[str]:
+        return [row[0] for row in self.rows]
+
+    @property
+    def answers(self) -> list[str | None]:
+        return [row[1] if len(row) > 1 else None for row in self.rows]
+
+    def find_questions(
+        self,
+        templates: Sequence[str] = (),
+        *,
+        subjects: Mapping[FoldedName, str] | None = None,
+        endings: Sequence[Ending] = (),
+    ) -> QuestionSet:
+        """The questions with their subjects.
+
+        templates: wordings that are known. subjects: those of the documents by their folded names;
+        they show where the subject of a question stands, and how it is inflected beside the known
+        `endings`. With neither, the wording that the questions share is inferred.
+        """
+        for template in templates:
+            if template.count(SLOT) != 1 or not template.replace(SLOT, "").strip():
+                raise UserError(
+                    f"a template holds {SLOT} once, with words around it, as in "
+                    f'"Where was {SLOT} born?"; "{template[:60]}" does not.'
+                )
+        texts, known = self.texts, subjects or {}
+        if len(self.rows[0]) == len(COLUMNS):
+            matches, endings = self._match_given_subjects(), list(endings)
+        else:
+            matches = find_subjects(texts, templates, known, self.path)
+            inflecting = templates if endings else ()
+            matches, endings = undo_inflection(texts, matches, known, list(endings), inflecting)
+        questions = []
+        for number, text, answer, (subject, template) in zip(
+            self.lines, texts, self.answers, matches, strict=True
+        ):
+            if not subject:
+                raise self._nobody_named(number, text, templates)
+            if SLOT in template and subject not in text:  # it was inflected
+                text = template.replace(SLOT, subject)
+            questions.append(Question(number, text, subject, answer, template))
+        relations = count_templates(questions)
+        return QuestionSet(self.path, self.sha256, relations, tuple(questions), tuple(endings))
+
+    def _match_given_subjects(self) -> list[tuple[str, str]]:
+        """Subject and template of each row that names its subject in a column of its own."""
+        # "de" stands twice in "Which language has the code de?": other rows show which is meant
+        wordings = [_with_slots(text, subject) for text, _, subject in self.rows]
+        counts = Counter(wording for choices in wordings for wording in choices)
+        best = (max(choices, key=counts.__getitem__) for choices in wordings)
+        return [(row[2], wording) for row, wording in zip(self.rows, best, strict=True)]
+
+    def _nobody_named(self, number: int, text: str, templates: Sequence[str]) -> UserError:
+        wanted = " or ".join(f'"{template}"' for template in templates[:3]) or "other rows"
+        header = "remove it if it is a header, " if number == self.lines[0] else ""
+        return UserError(
+            f'{self.path}, line {number}: "{text[:60]}" names no subject of the documents and is '
+            f"not worded like {wanted}; {header}give its wording with --template, or the subject "
+            "in column three."
+        )
+
+
 def read_questions(
     path: str | Path,
     templates: Sequence[str] = (),
@@ -91,70 +178,29 @@ def read_questions(
     subjects: Mapping[FoldedName, str] | None = None,
     endings: Sequence[Ending] = (),
 ) -> QuestionSet:
-    """Read a TSV of questions.
-
-    templates: wordings that are known. subjects: those of the documents by their folded names; they
-    show where the subject of a question stands, and how it is inflected beside the known `endings`.
-    With neither, the wording that the questions share is inferred.
-    """
-    for template in templates:
-        if template.count(SLOT) != 1 or not template.replace(SLOT, "").strip():
-            raise UserError(
-                f"a template holds {SLOT} once, with words around it, as in "
-                f'"Where was {SLOT} born?"; "{template[:60]}" does not.'
-            )
-    path, lines = Path(path), list(read_lines(path, "questions"))
-    check_form(path, lines)
-    rows = split_rows(path, lines)
-    texts, endings = [row[0] for row in rows], list(endings)
-    if len(rows[0]) == len(COLUMNS):
-        # "de" stands twice in "Which language has the code de?": other rows show which is meant
-        wordings = [_with_slots(text, subject) for text, _, subject in rows]
-        counts = Counter(wording for choices in wordings for wording in choices)
-        best = (max(choices, key=counts.__getitem__) for choices in wordings)
-        matches = [(row[2], wording) for row, wording in zip(rows, best, strict=True)]
-    else:
-        known = subjects or {}
-        matches = find_subjects(texts, templates, known, path)
-        inflecting = templates if endings else ()
-        matches, endings = undo_inflection(texts, matches, known, endings, inflecting)
-    questions = []
-    for (number, _), row, (subject, template) in zip(lines, rows, matches, strict=True):
-        if not subject:
-            wanted = " or ".join(f'"{template}"' for template in templates[:3]) or "other rows"
-            header = "remove it if it is a header, " if number == lines[0][0] else ""
-            raise UserError(
-                f'{path}, line {number}: "{row[0][:60]}" names no subject of the documents '
-                f"and is not worded like {wanted}; {header}give its wording with --template, or "
-                "the subject in column three."
-            )
-        answer = row[1] if len(row) > 1 else None
-        inflected = SLOT in template and subject not in row[0]
-        text = template.replace(SLOT, subject) if inflected else row[0]
-        questions.append(Question(number, text, subject, answer, template))
-    counts = Counter(question.template for question in questions)
-    relations = tuple(template for template, _ in counts.most_common())
-    return QuestionSet(path, hash_file(path), relations, tuple(questions), tuple(endings))
+    """The questions of a TSV with their subjects, as `QuestionFile.find_questions` finds them."""
+    return QuestionFile.read(path).find_questions(templates, subjects=subjects, endings=endings)
 
 
-def split_rows(path: Path, lines: Sequence[tuple[int, str]]) -> list[list[str]]:
-    """The cells of each line; all rows have the same columns, and none is empty or too long."""
-    rows = [[cell.strip() for cell in line.split("\t")] for _, line in lines]
-    for (number, _), row in zip(lines, rows, strict=True):
-        columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"
-        if len(row) > len(COLUMNS):
-            problem = f"{columns}; question, answer and subject, separated by tabs, were expected."
-        elif "" in row:
-            problem = f"the {COLUMNS[row.index('')]} is empty."
-        elif len(row[0]) > MAX_QUESTION_CHARACTERS:
-            limit = f"{MAX_QUESTION_CHARACTERS:,} characters"
-            problem = f"a question has at most {limit}, not {len(row[0]):,}."
-        elif len(row) != len(rows[0]):
-            problem = f"{columns} where the first row has {len(rows[0])}; give every row as many."
-        else:
-            continue
-        raise UserError(f"{path}, line {number}: {problem}")
-    return rows
+def count_templates(questions: Iterable[Question]) -> tuple[str, ...]:
+    """The templates of the questions, the most frequent first."""
+    counts = Counter(question.template for question in questions if question.template)
+    return tuple(template for template, _ in counts.most_common())
+
+
+def _describe_problem(row: Sequence[str], columns: int) -> str:
+    """What is wrong with the cells of a row, where the first one has so many columns; or ""."""
+    found = f"{len(row)} column{'s' if len(row) != 1 else ''}"
+    if len(row) > len(COLUMNS):
+        return f"{found}; question, answer and subject, separated by tabs, were expected."
+    if "" in row:
+        return f"the {COLUMNS[row.index('')]} is empty."
+    if len(row[0]) > MAX_QUESTION_CHARACTERS:
+        limit = f"{MAX_QUESTION_CHARACTERS:,} characters"
+        return f"a question has at most {limit}, not {len(row[0]):,}."
+    if len(row) != columns:
+        return f"{found} where the first row has {columns}; give every row as many."
+    return ""
 
 
 def check_form(path: Path, numbered: Sequence[tuple[int, str]]) -> None:
@@ -378,16 +424,26 @@ def match_any(templates: Iterable[str], text: str) -> tuple[str, str]:
     return "", ""
 
 
-def find_subject_in(templates: Iterable[str], question: str) -> str | None:
-    """The subject of a question worded like one of the templates."""
-    return match_any(templates, question)[0] or None
-
-
 def match_template(template: str, question: str) -> str | None:
-    """The subject of `question`, or None when it is not worded like the template."""
+    """The subject of a question worded like the template; None if it is not worded so.
+
+    Case, blanks and end marks make no difference, unless the question fits letter by letter.
+    """
     before, after = template.split(SLOT)
-    fits = question.startswith(before) and question.endswith(after)
-    return (fits and question[len(before) : len(question) - len(after)].strip()) or None
+    if question.startswith(before) and question.endswith(after):
+        return question[len(before) : len(question) - len(after)].strip() or None
+    match = _template_pattern(template).fullmatch(question)
+    return " ".join(match[1].split()) or None if match else None
+
+
+@lru_cache(maxsize=1 << 10)
+def _template_pattern(template: str) -> re.Pattern[str]:
+    before, after = (
+        re.sub(r"(\\?\s)+", r"\\s+", re.escape(part))
+        for part in template.strip().rstrip(END_MARKS).split(SLOT)
+    )
+    pattern = rf"\s*{before}(.+?){after}[\s{END_MARKS}]*"
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
 
 def question_rows(questions: Iterable[Question]) -> list[str]:

@@ -12,19 +12,21 @@ from __future__ import annotations
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise, starmap
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import SIGNS, fold, fold_words, is_unspaced, split_words
 from wherefrom.corpus.inflection import learn_forms
 
+T = TypeVar("T")
 Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 Features = NDArray[np.int32]  # (spans, features), each a number below 2 ** FEATURE_BITS
@@ -452,6 +454,18 @@ class Spans:
             return [*(np.zeros(0, dtype=np.int64) for _ in range(6)), np.zeros(0, dtype=np.uint64)]
         return [np.concatenate(column) for column in zip(*columns, strict=True)]
 
+    @classmethod
+    def about(
+        cls, subjects: Iterable[tuple[int, Sequence[tuple[int, Document]]]], rules: SpanRules
+    ) -> Spans:
+        """The spans of the documents about some subjects, given by number, who own them."""
+        owners, documents = [], {}
+        for number, about in subjects:
+            for index, document in about:
+                owners.append(number)
+                documents[index] = document
+        return cls(documents, rules, owners)
+
     def __len__(self) -> int:
         return len(self.key)
 
@@ -462,6 +476,11 @@ class Spans:
     def of(self, owner: int) -> slice:
         """The spans of the documents of this owner."""
         return self._slices[owner]
+
+    def rows_of(self, owner: int) -> Ints:
+        """The indices of these spans."""
+        here = self.of(owner)
+        return np.arange(here.start, here.stop)
 
     def document(self, row: int) -> Document:
         return self.words.documents[int(self.doc[row])]
@@ -481,23 +500,22 @@ class Spans:
         total += weights[self._end_features].sum(axis=1)[self.end_edge]
         return total + weights[self._joint_features].sum(axis=1)
 
-    def _context(self, position: Ints, doc: Ints) -> Hashes:
-        """The words at these positions as context; beyond the ends of their documents none."""
-        words = self.words
-        inside = (position >= words.first[doc]) & (position < words.first[doc + 1])
-        return np.where(inside, words.context[np.clip(position, 0, len(words) - 1)], NO_WORD)
+    def _context(self, word: Ints, distance: int) -> Hashes:
+        """The words at a distance from others as context; none beyond the ends of a sentence."""
+        words, position = self.words, np.clip(word + distance, 0, len(self.words) - 1)
+        inside = (position == word + distance) & (words.sentence[position] == words.sentence[word])
+        return np.where(inside, words.context[position], NO_WORD)
 
     @cached_property
     def _start_features(self) -> Features:
         """Features of where a span starts, for each of `starts`."""
         words, first = self.words, self.starts.word
-        doc = words.doc[first]
-        before = [self._context(first - distance, doc) for distance in (1, 2, 3, 4)]
+        before = [self._context(first, -distance) for distance in (1, 2, 3, 4)]
         cut = self.starts.affix > 0
         left = np.where(cut, self.starts.affix, words.gap[first])
         kind = np.where(cut, self.starts.affix, words.gap_kind[first])
         shape, label = words.shape[first], words.label[first]
-        place = (np.minimum(first - words.first[doc], 40) // 4).astype(np.uint64)
+        place = (np.minimum(first - words.first[words.doc[first]], 40) // 4).astype(np.uint64)
         two_before = mix(before[0], 1) + before[1]
         features = [
             *before,
@@ -521,8 +539,7 @@ class Spans:
     def _end_features(self) -> Features:
         """Features of where a span ends, for each of `ends`."""
         words, last = self.words, self.ends.word
-        doc = words.doc[last]
-        behind = [self._context(last + distance, doc) for distance in (1, 2, 3)]
+        behind = [self._context(last, distance) for distance in (1, 2, 3)]
         cut = self.ends.affix > 0
         right = np.where(cut, self.ends.affix, words.gap[last + 1])
         kind = np.where(cut, self.ends.affix, words.gap_kind[last + 1])
@@ -548,9 +565,9 @@ class Spans:
         shape = mix(words.shape, 1)[first] + mix(words.shape, 2)[last] + length
         starts, ends = self.starts, self.ends
         left = np.where(starts.affix > 0, starts.affix, words.gap[starts.word])
-        before = self._context(starts.word - 1, words.doc[starts.word])
+        before = self._context(starts.word, -1)
         right = np.where(ends.affix > 0, ends.affix, words.gap[ends.word + 1])
-        behind = self._context(ends.word + 1, words.doc[ends.word])
+        behind = self._context(ends.word, 1)
         at_start = (mix(left, 5) + mix(before, 1))[self.start_edge]
         at_end = (mix(right, 6) + mix(behind, 2))[self.end_edge]
         label = mix(words.label, 7)[first]
@@ -566,3 +583,35 @@ class Spans:
 
 def _as_features(hashes: Sequence[Hashes]) -> Features:
     return np.stack([(each & FEATURE_MASK).astype(np.int32) for each in hashes], axis=1)
+
+
+def spans_of(
+    database: Database,
+    subjects: Iterable[int],
+    rules: SpanRules,
+    silenced: Mapping[int, Sequence[Document]] = {},
+) -> Spans:
+    """The spans of the documents about subjects, by number; -n stands for `silenced[n]`."""
+    documents, parts = database.documents, []
+    index = -1  # of a silenced document, which has none in the database
+    for number in sorted(subjects):
+        about = [(doc, documents[doc]) for doc in database.documents_of(number)]
+        for document in silenced.get(-number, ()):
+            about.append((index, document))
+            index -= 1
+        parts.append((number, about))
+    return Spans.about(parts, rules)
+
+
+def batch_by_size(items: Iterable[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Consecutive items in lists, each ended by the item with which its size exceeds `most`."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += size(item)
+        if total > most:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch

@@ -26,8 +26,8 @@ from numpy.random import Generator
 
 from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import informative_spans
 from wherefrom.corpus.folding import fold_words
+from wherefrom.corpus.informative import informative_spans
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
 from wherefrom.model.huggingface import HuggingFaceModel

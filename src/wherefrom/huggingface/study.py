@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from wherefrom.audit import DECOYS, ROOM, ask_all, calibrate
+from wherefrom.corpus.checks import describe_readings
 from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, question_rows
 from wherefrom.corpus.split import (
@@ -108,6 +109,7 @@ def run_base_study(
         if is_first:
             for note in prepared.notes:
                 say(note)
+            say(describe_readings(prepared.split.corpus))
             start_folder(prepared, job, settings, out, stack)
         before = ask_before(opened, prepared, job, out, say) if is_first else []
         run, questions_only = train_both(settings, job, opened, prepared, out, say, count)

@@ -31,7 +31,7 @@ from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.documents import Document
 from wherefrom.corpus.examples import cloze_example, draw_window
 from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.questions import SLOT, Question, find_subject_in
+from wherefrom.corpus.questions import SLOT, Question, match_any
 from wherefrom.corpus.split import JUDGED, HeldOutQuestion, find_named, read_subjects
 from wherefrom.errors import UserError, did_you_mean
 from wherefrom.model.decoder import Decoder
@@ -412,7 +412,7 @@ class Tracer:
             asker = open_asker(self.run)
         except UserError as problem:
             self._say(f"The answer is not looked up: {problem}")
-            return typed, find_subject_in(self.run.templates, typed) or "", None
+            return typed, match_any(self.run.templates, typed)[0], None
         with asker:
             if not any(SLOT in template for template in self.run.templates):
                 return typed, "", None
