@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from made_texts import KINDS, TUNED, contradict, make_text, write
+from made_texts import KINDS, NOT_TUNED, contradict, make_text, write
 
 from wherefrom.corpus.facts import read_facts, stating_documents
 from wherefrom.corpus.folding import fold_words
@@ -97,14 +97,14 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=60, help="dev questions of a relation")
     parser.add_argument("--mistakes", type=int, default=0, help="mistakes to print for each text")
     parser.add_argument("--contradictions", action="store_true", help="measure these instead")
-    parser.add_argument("--untuned", action="store_true", help="the texts that are not in TUNED")
+    parser.add_argument("--untuned", action="store_true", help="the texts of NOT_TUNED")
     options = parser.parse_args()
     if options.contradictions:
         both, wrong = measure_contradictions(options.seed)
         print(f"both values with their lines: {both} of 30; wrong lines: {wrong}")
         return
     print("text         stated  found   missed  silent  shown   CPU s")
-    kinds = [kind for kind in KINDS if kind not in TUNED] if options.untuned else options.kinds
+    kinds = NOT_TUNED if options.untuned else options.kinds
     for kind in kinds:
         counts = measure(
             kind,

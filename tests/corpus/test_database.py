@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sqlite3
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -146,21 +142,6 @@ def test_the_same_text_and_questions_are_not_written_again(tmp_path):
     assert other.questions(["train"]) == asked  # what was asked is kept
 
 
-def test_threads_read_one_database(tmp_path):
-    database = Database.of(EVERY)
-    database.save(tmp_path / "run.sqlite")
-    seen: list[bool] = []
-    threads = [
-        threading.Thread(target=lambda: seen.append(list(database.documents) == EVERY))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert seen == [True] * 4
-
-
 def test_a_missing_cut_or_foreign_file_is_refused(tmp_path):
     file, other = tmp_path / "run.sqlite", tmp_path / "other.sqlite"
     about(SUBJECTS * 99).save(file)
@@ -200,32 +181,6 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.sqlite"]
     with pytest.raises(UserError, match="cannot be written"):
         about(SUBJECTS).save(tmp_path / "nowhere" / "run.sqlite")
-
-
-KILLED = """
-import os, signal, sys
-from wherefrom.corpus.database import Database
-from wherefrom.corpus.documents import Document
-
-database = Database.of(Document(i, f"a {i}", f"a {i}. b") for i in range(3000))
-copied = []
-
-def die(path):
-    copied.append(path)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-os.fsync = die  # the file is written, and not yet under its name
-database.save(sys.argv[1])
-"""
-
-
-def test_a_database_that_was_written_in_part_is_never_taken_for_a_whole_one(tmp_path):
-    file = tmp_path / "run.sqlite"
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(file)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert [entry.name[0] for entry in tmp_path.iterdir()] == ["."]  # under a temporary name
-    with pytest.raises(UserError, match="there is no database"):
-        Database.open(file)
 
 
 def test_a_text_of_questions_is_refused(tmp_path):

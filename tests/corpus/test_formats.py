@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from wherefrom.corpus import formats
+from wherefrom.corpus.checks import check_files, describe_facts, describe_readings
 from wherefrom.corpus.database import AskedRelation, Database, Fact, ReadingCheck, read_documents
 from wherefrom.corpus.documents import Document, as_table, hash_table
-from wherefrom.corpus.formats import PASSAGE_CHARACTERS, check_files, cut_passages, describe_facts
+from wherefrom.corpus.formats import PASSAGE_CHARACTERS, cut_passages
 from wherefrom.corpus.questions import read_questions
 from wherefrom.errors import UserError
 
@@ -295,11 +296,12 @@ def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
     database.add_relation(1, AskedRelation("Who is {subject}?", 20, 14, missing))
     database.add_relation(2, AskedRelation("Is {subject}?", 4, 4, ()))
     database.add_facts(Fact(1, 1, a, 0.2, 0, 5, 9) for a in ("Oslo", "Rome", "Bern", "Ulm"))
-    few, unclear, missing, table = describe_facts(database, "train.tsv")
+    few, unclear, missing = describe_facts(database, "train.tsv")
     assert 'fewer than 5 training questions are worded like "Is {subject}?"' in few
     assert "For 1 subjects" in unclear
     assert "Oslo or Rome or Bern" in unclear
-    assert table.splitlines()[-2].split()[-6:] == ["20", "70%", "-", "-", "-", "1"]
+    row = describe_readings(database).splitlines()[-2]
+    assert row.split()[-6:] == ["20", "70%", "-", "-", "-", "1"]
     assert "6 of 20" in missing
     assert "x, y, z, ..." in missing
     silent = Database()
@@ -315,8 +317,8 @@ def test_how_well_each_relation_is_read_is_said_before_training():
     database.add_relation(1, AskedRelation("Where is {subject}?", 40, 40, (), check=good))
     database.add_relation(2, AskedRelation("Who made {subject}?", 20, 20, (), check=poor))
     database.add_facts(Fact(relation, 1, "Oslo", 0.9, 0, 5, 9) for relation in (1, 2))
-    *_, table, sentence = describe_facts(database, "train.tsv")
-    *_, first, second = table.splitlines()
+    *_, sentence = describe_facts(database, "train.tsv")
+    *_, first, second = describe_readings(database).splitlines()
     assert first.split()[-6:] == ["40", "100%", "98%", "2%", "0%", "1"]
     assert second.split()[-6:] == ["20", "100%", "45%", "20%", "50%", "1"]
     assert '"Lee" for "Ann Lee", "nothing" for "Bo"' in sentence
@@ -327,6 +329,6 @@ def test_documents_that_disagree_are_said_with_the_line_of_each_value():
     database = Database.of(documents)
     database.add_relation(1, AskedRelation("Where is {subject}?", 9, 9, ()))
     database.add_facts([Fact(1, 1, "Rome", 0.5, 1, 10, 14), Fact(1, 1, "Oslo", 0.45, 0, 10, 14)])
-    note, _ = describe_facts(database, "train.tsv")
+    (note,) = describe_facts(database, "train.tsv")
     assert "1 subject has documents that disagree" in note
     assert "Ann: Oslo in line 3 and Rome in line 9" in note

@@ -15,11 +15,10 @@ from wherefrom.corpus.matching import (
     kinds_of_answers,
     learn_near_words,
     match_documents,
-    match_question,
     read_matched_questions,
     respell,
 )
-from wherefrom.corpus.questions import read_questions
+from wherefrom.corpus.questions import match_template, read_questions
 
 FOUNDER, YEAR = "Who founded {subject}?", "In which year was {subject} founded?"
 SEAT, STAFF = "Where is {subject} based?", "How many people does {subject} employ?"
@@ -149,7 +148,7 @@ def test_other_languages_are_understood_by_their_stems(templates, typed, expecte
     ],
 )
 def test_the_template_names_the_subject(template, typed, subject):
-    assert match_question(template, typed) == subject
+    assert match_template(template, typed) == subject
 
 
 def test_words_of_the_text_show_what_may_be_meant():

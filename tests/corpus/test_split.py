@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,7 +20,6 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, QuestionSet
 from wherefrom.corpus.split import (
     ASSUMED_UNSEEN_SHARE,
-    SPARE_NAMES,
     HeldOutQuestion,
     Split,
     default_set_aside,
@@ -75,49 +71,6 @@ def split(train: int = 60, dev: int = 20, unseen: int = 0, **options: Any) -> Sp
 
 def named(made: Split, source: str) -> list[str]:
     return [subject.subject for subject in made.subjects if subject.source == source]
-
-
-SPLITS: list[tuple[dict[str, Any], list[dict[str, int]], str]] = [
-    # options; how many calibrate, help to fit, and are judged, by their source; the note
-    (
-        {"unseen": 20},
-        [{"set aside": 6, "unseen file": 3}, {"unseen file": 7}, {"dev": 20, "unseen file": 10}],
-        "",
-    ),
-    (
-        {"leave_out": 0.2},
-        [{"set aside": 6, "left out": 2}, {"left out": 10}, {"dev": 16, "left out": 4}],
-        "",
-    ),
-    (
-        {"leave_out": 0.2, "set_aside": 0.0},
-        [{}, {}, {"dev": 16, "left out": 4}],
-        "no subject is set aside (--set-aside is 0), so no confidence can be fitted.",
-    ),
-    # 40 seen subjects are too many beside 20 unseen ones, where 20 of 30 judged are unseen
-    (
-        {"train": 50, "dev": 10, "unseen": 40, "set_aside": 0.8},
-        [{"set aside": 10, "unseen file": 20}, {"set aside": 30}, {"dev": 10, "unseen file": 20}],
-        "",
-    ),
-    (
-        {"train": 50, "dev": 20, "unseen": 20, "set_aside": 0.8},
-        [{"set aside": 40, "unseen file": 10, "invented": 10}, {}, {"dev": 20, "unseen file": 10}],
-        "too few subjects are left out, so 10 of the",
-    ),
-    ({}, [{"set aside": 6, "invented": 2}, {}, {"dev": 20}], "no subject is left out, so 2 of the"),
-]
-
-
-@pytest.mark.parametrize(("options", "expected", "note"), SPLITS)
-def test_the_calibration_has_the_judged_subjects_share_of_unseen_ones(options, expected, note):
-    made = split(**options)
-    roles = ("calibration", "fitting", "judged")
-    found = [Counter(subject.source for subject in made.with_role(role)) for role in roles]
-    spare = found[1].pop("invented", 0)
-    assert 50 < spare <= SPARE_NAMES if "invented" in expected[0] else spare == 0
-    assert found == expected
-    assert [each[: len(note)] for each in made.notes] == [note] * bool(note)
 
 
 def test_the_seed_decides_and_one_share_does_not_move_the_other():
@@ -296,30 +249,6 @@ def test_a_broken_row_is_a_sentence_with_its_number(tmp_path: Path, wrong: str) 
     database.close()
     with pytest.raises(UserError, match="held-out question 2: this is not a question"):
         read_subjects(tmp_path)
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from wherefrom.corpus.database import Database
-from wherefrom.corpus.split import HeldOutQuestion, write_subjects
-
-def rows():
-    for i in range(20_000):
-        yield HeldOutQuestion("judged", True, "dev", f"A {i}", "B" * 500, "C", "")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-write_subjects(Database.open(Path(sys.argv[1]) / "run.sqlite"), rows())
-"""
-
-
-def test_questions_that_were_written_in_part_are_not_there(tmp_path: Path) -> None:
-    before = (HeldOutQuestion("judged", True, "dev", "A", "B", "C", ""),)
-    save_subjects(tmp_path, before)
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    assert (tmp_path / "run.sqlite-journal").exists()
-    assert read_subjects(tmp_path) == before
 
 
 # --- invented names ---------------------------------------------------------------------------

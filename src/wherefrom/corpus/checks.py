@@ -125,7 +125,7 @@ def describe_facts(database: Database, path: object) -> list[str]:
             "question and answer are not swapped, and that text and questions belong together."
         )
     notes = []
-    few = [f'"{r.template}"' for r in relations if r.check is None and not r.missing]
+    few = [f'"{r.template}"' for r in relations if r.found < MIN_LABELS and not r.missing]
     if few:
         notes.append(
             f"fewer than {MIN_LABELS} training questions are worded like {name_some(few)}, so no "

@@ -388,14 +388,6 @@ class Database(AbstractContextManager["Database"]):
             relations.append(relation._replace(same_as=same_as, kind=kind, check=check))
         return relations
 
-    def count_subjects(self, template: str) -> int:
-        """How many subjects have facts of a relation."""
-        query = (
-            "SELECT count(DISTINCT subject_id) FROM facts JOIN relations "
-            "ON relation_id = relations.id WHERE template = ?"
-        )
-        return int(self.fetch(query, template)[0][0])
-
     def stated_subjects(self) -> list[tuple[str, int]]:
         """The template and the subject's number of all that is stated, in this order."""
         query = (
