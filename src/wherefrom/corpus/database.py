@@ -1,6 +1,6 @@
 """The database of a run: one SQLite file with the documents, what they state, and what was asked.
 
-The text is read into a database in a temporary file, and the reader (corpus/facts.py) adds the
+The text is read into a database in a temporary file, and the reader (corpus/reader.py) adds the
 facts. When training starts, `save` brings it into the run folder as run.sqlite, complete or not at
 all. From then on only the questions (corpus/split.py) and the answers (provenance/answers.py) are
 written.
