@@ -12,7 +12,7 @@ import pytest
 
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("web", "report")]
 
-from web_samples import HOSTILE_RUN, start_server, stop_trainings, write_record
+from web_samples import HOSTILE_RUN, start_server, write_record
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -23,8 +23,7 @@ def served(tmp_path_factory, tiny_study):
     folder = tmp_path_factory.mktemp("browser") / "runs"
     shutil.copytree(tiny_study, folder / "small")
     write_record(folder / HOSTILE_RUN, kind="study", status="<script>alert(2)</script>")
-    yield folder
-    stop_trainings(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

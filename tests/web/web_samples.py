@@ -6,14 +6,11 @@ import asyncio
 import json
 import re
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 from starlette.testclient import TestClient
 
 from wherefrom.web.app import create_app
-from wherefrom.web.runs import RunIndex
-from wherefrom.web.trainings import Trainings
 
 LOCAL = "http://127.0.0.1:8765"
 PAGE = {"Accept": "text/html"}
@@ -44,16 +41,6 @@ def write_record(folder, **record):
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
     return folder
-
-
-def stop_trainings(folder):
-    """End what a failed test left running in a served folder."""
-    trainings = Trainings(RunIndex(folder))
-    for name in trainings.running():
-        trainings.stop(name)
-        deadline = time.monotonic() + 60
-        while trainings.running() and time.monotonic() < deadline:
-            time.sleep(0.1)
 
 
 def list_modules():

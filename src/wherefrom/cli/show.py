@@ -43,7 +43,7 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
     """Show RUN, or all runs of a folder (default: runs/), as a page in the browser.
 
     The page loads nothing from the network and sends nothing. Ctrl-C ends the server (exit code
-    130; 143 after SIGTERM); a training that it started continues.
+    130; 143 after SIGTERM); a training that it started stops, and can be resumed from the page.
     """
     from wherefrom.storage import make_folder
     from wherefrom.web.app import create_app, listen, serve_until_signal
@@ -60,8 +60,10 @@ def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> 
         echo_err("anybody who can reach this machine can use the page and train models on it.")
 
     def on_exit() -> None:
-        going_on = app.state.site.trainings.running()
-        echo_err(f"ended; the training of {going_on[0]} goes on." if going_on else "ended.")
+        trainings = app.state.site.trainings
+        trainings.interrupt()
+        name = trainings.running()
+        echo_err(f"ended; the training of {name} stops and can be resumed." if name else "ended.")
 
     serve_until_signal(app, socket, on_exit)
 

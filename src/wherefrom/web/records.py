@@ -44,12 +44,12 @@ async def runs(site: TheSite) -> Record:
 
     def gather() -> Record:
         folders, trainings = index.runs(), site.trainings.all()
-        running = {training["name"] for training in trainings if training["running"]}
+        running = site.trainings.running()
         with_files = [name for name, folder in folders.items() if index.text_files(folder)]
         return {
             "folder": index.root.name,
             "runs": [
-                {**index.summary(name, folder), "running": name in running}
+                {**index.summary(name, folder), "running": name == running}
                 for name, folder in folders.items()
             ],
             "trainings": trainings,
@@ -104,7 +104,7 @@ def describe(index: RunIndex, names: list[str]) -> Record:
 
 @html_and_json(router, "/runs/start", redirect="/runs", method="POST")
 async def start(site: TheSite, form: Annotated[TrainingRequest, Form()]) -> Record:
-    """Start a training; it goes on when the page, or the server, is closed."""
+    """Start a training; it goes on when the page is closed, and stops with the server."""
     return {"training": await site.reading.run(site.trainings.start, form)}
 
 
