@@ -12,7 +12,7 @@ import pytest
 
 sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("web", "report")]
 
-from web_samples import HOSTILE_RUN, start_server, write_record
+from web_samples import HOSTILE_RUN, start_server, write_run_record
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -22,7 +22,7 @@ def served(tmp_path_factory, tiny_study):
     """A folder with a finished study and a hostile run; trainings can be started in it."""
     folder = tmp_path_factory.mktemp("browser") / "runs"
     shutil.copytree(tiny_study, folder / "small")
-    write_record(folder / HOSTILE_RUN, kind="study", status="<script>alert(2)</script>")
+    write_run_record(folder / HOSTILE_RUN, kind="<script>alert(2)</script>")
     return folder
 
 

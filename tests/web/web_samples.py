@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from starlette.testclient import TestClient
 
+from wherefrom.training.record import RunRecord, write_record
 from wherefrom.web.app import create_app
 
 LOCAL = "http://127.0.0.1:8765"
@@ -36,10 +36,17 @@ def run(task):
         return apart.submit(asyncio.run, task).result()
 
 
-def write_record(folder, **record):
+MODEL = {"variant": "llama", "vocabulary": 99, "block": 96, "layers": 5, "width": 32}
+PHASE = {"name": "mixed", "mixture": {"text": 1}, "batch_tokens": 64, "steps": 9, "lr": 0.01}
+JOB = {"kind": "study", "model": MODEL, "phases": [PHASE], "seed": 3, "tokens": "chars"}
+JOB["zero_init"] = True
+
+
+def write_run_record(folder, **fields):
     """A run folder that holds a record and nothing else."""
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    fields = {"kind": "study", "status": "finished", "job": JOB, **fields}
+    write_record(folder, RunRecord.model_validate(fields))
     return folder
 
 

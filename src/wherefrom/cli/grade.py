@@ -57,7 +57,12 @@ def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bo
 
 @click.command()
 @click.argument("submissions", type=PATH)
-@option("--rubric", "The rubric: a TOML file, or the teacher's folder with one.", type=PATH)
+@option(
+    "--rubric",
+    "The rubric: a TOML file, or the teacher's folder with one.",
+    required=True,
+    type=PATH,
+)
 @option("--out", "The folder for grades.csv and results.json.", Path("grades"), type=PATH)
 @option("--one", "The folder is the work of one student.", is_flag=True)
 @option("--jobs", "Submissions at a time; as many as cores.", type=click.IntRange(1, 256))
@@ -66,7 +71,7 @@ def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bo
 @JSON
 def grade(
     submissions: Path,
-    rubric: Path | None,
+    rubric: Path,
     out: Path,
     one: bool,
     jobs: int | None,
@@ -76,8 +81,7 @@ def grade(
     """Grade written answers and code: a folder with a file or folder per student, or one file.
 
     Prints the points of the class, or the answers of one student. Writes OUT/grades.csv and, as
-    Gradescope reads it, OUT/STUDENT/results.json. Without --rubric, answers are graded by the
-    problems that they name themselves.
+    Gradescope reads it, OUT/STUDENT/results.json.
     """
     from wherefrom.storage import make_folder
     from wherefrom.teaching.grading import Grader
@@ -91,12 +95,11 @@ def grade(
         raise UserError(f"--timeout must lie between 0 and {MAX_TIMEOUT_SECONDS} seconds.")
     if not MIN_MEMORY_GB <= memory <= MAX_MEMORY_GB:
         raise UserError(f"--memory must lie between {MIN_MEMORY_GB} and {MAX_MEMORY_GB} GB.")
-    asked = None if rubric is None else read_rubric(rubric)
+    asked = read_rubric(rubric)
     handed_in = read_submissions(submissions, of_one=one)
     if ignored := passed_over(submissions):
         echo_err(f"not taken for submissions: {', '.join(ignored)}")
-    runs_code = asked is not None and bool(asked.of_kind("code"))
-    for gap in find_protection().gaps() if runs_code else ():
+    for gap in find_protection().gaps() if asked.of_kind("code") else ():
         echo_err(f"Not protected: {gap}")
     if submissions.resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError(f"--out {out} lies inside the submissions; give it another folder.")

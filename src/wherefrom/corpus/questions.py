@@ -393,6 +393,8 @@ def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None
 
     A name may have something glued to either end of it; then its spelling must be the known one.
     """
+    if not known:
+        return None
     words = split_words(text)
     folded = tuple(word.folded for word in words)
     for length in range(min(len(words), MAX_SUBJECT_WORDS), 0, -1):
@@ -406,7 +408,8 @@ def find_named_subject(text: str, known: Mapping[FoldedName, str]) -> str | None
         for start in starts
         for size in range(1, MAX_GLUED_CHARACTERS + 1)
     }
-    glued = [part for part in parts if known.get(fold_words(part)) == part]
+    spelled = parts.intersection(known.values())
+    glued = [part for part in spelled if known.get(fold_words(part)) == part]
     return max(glued, key=lambda part: (len(part), part), default=None)
 
 

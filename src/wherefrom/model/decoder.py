@@ -132,9 +132,6 @@ class Decoder(nn.Module):
                 nn.init.zeros_(parameter)
         return self
 
-    def new_cache(self, capacity: int) -> Cache:
-        return Cache(self.config.layers, min(capacity, self.config.longest_input))
-
     def forward(self, ids: Tensor, **how: Any) -> Tensor:
         """Logits for each position; the options are those of `hidden`."""
         return cast(Tensor, self.head(self.hidden(ids, **how)))

@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 Ids = list[int]
 Floats = NDArray[np.float64]
@@ -32,7 +31,7 @@ STATE_LAYERS = 8  # layers of which hidden states are kept, at most
 SCORED_TOKENS = 2_048  # tokens that go through a model together when they are scored,
 SCORED_LOGITS = 2**24  # and logits over the whole vocabulary that are held
 LEAST_SHARED = 8  # tokens that prompts must share for them to be read once
-MAX_LENGTH_SPREAD = 8  # tokens by which prompts that are answered together may differ in length
+MAX_LENGTH_GAP = 8  # tokens; behind a longer gap, prompts are answered in a group of their own
 FLOOR = float(np.log(3e-4))  # known answers are not followed where they are less likely than this
 
 
@@ -165,8 +164,8 @@ class LanguageModel(ABC):
         tree = AnswerTree(self, prompts, longest, known=known, places=places, samples=samples)
         first_place = min((min(each, default=0) for each in places), default=None)
         # hidden states are taken as a prompt is read at once
-        spread = 0 if places else MAX_LENGTH_SPREAD
-        for rows, past, ids in self._batches(prompts, first_place, spread):
+        gap = 0 if places else MAX_LENGTH_GAP
+        for rows, past, ids in self._batches(prompts, first_place, gap):
             tree.answer_rows(rows, past, ids)
         return tree.replies
 
@@ -182,20 +181,20 @@ class LanguageModel(ABC):
             return np.empty((len(prompts), 0))
         longest = max(map(len, known))
         tree = AnswerTree(self, prompts, longest, known=known, floor=floor, is_greedy=False)
-        for rows, past, ids in self._batches(prompts, None, MAX_LENGTH_SPREAD):
+        for rows, past, ids in self._batches(prompts, None, MAX_LENGTH_GAP):
             tree.answer_rows(rows, past, ids)
         return np.stack([reply.known for reply in tree.replies])
 
     def _batches(
-        self, prompts: Sequence[Ids], most: int | None, spread: int
+        self, prompts: Sequence[Ids], most: int | None, gap: int
     ) -> Iterator[tuple[list[int], Any, Tensor]]:
         """Rows of similar length, the past that all prompts share, and what is read of the rows.
 
         That is the rest of each prompt, up to the length of the shortest. most: shared tokens.
-        spread: tokens by which the lengths may differ.
+        gap: see `group_by_length`.
         """
         past, shared = self._read_shared(prompts, most)
-        for rows in group_by_length(prompts, self.rows, spread):
+        for rows in group_by_length(prompts, self.rows, gap):
             shortest = min(len(prompts[row]) for row in rows)
             ids = torch.tensor([prompts[row][shared:shortest] for row in rows], device=self.device)
             yield rows, self._repeat(past, len(rows)), ids
@@ -259,34 +258,39 @@ class LanguageModel(ABC):
         shared: int,
     ) -> Iterator[TokenScores]:
         """The scores of rows (prompt, continuation) whose first `shared` tokens the past holds."""
-        whole = [torch.tensor([*before, *after]) for before, after in rows]
+        length = max(len(before) + len(after) for before, after in rows) - 1 - shared
         # padding stands behind the tokens that count, and so does not change them
-        padded = pad_sequence(whole, batch_first=True).to(self.device)[:, shared:]
-        length = padded.shape[1] - 1
-        lengths = [len(after) for _, after in rows]
-        positions = torch.cat(
-            [
-                torch.arange(len(after)) + i * length + len(before) - 1 - shared
-                for i, (before, after) in enumerate(rows)
-            ]
-        ).to(self.device)
+        padded = np.zeros((len(rows), length), dtype=np.int64)
+        positions: list[int] = []
+        for i, (before, after) in enumerate(rows):
+            ids = (*before, *after)[shared:-1]
+            padded[i, : len(ids)] = ids
+            first = i * length + len(before) - 1 - shared
+            positions += range(first, first + len(after))
+        logits = self.logits_at(
+            torch.from_numpy(padded).to(self.device),
+            past,
+            torch.tensor(positions, device=self.device),
+        )
         targets = torch.tensor([token for _, after in rows for token in after], device=self.device)
-        logits = self.logits_at(padded[:, :-1], past, positions)
         log_p = logits.float().log_softmax(-1)
-        own = log_p.gather(-1, targets[:, None])[:, 0].double().cpu()
-        other = log_p.scatter_(-1, targets[:, None], -torch.inf).amax(-1).double().cpu()
-        for own_part, other_part in zip(own.split(lengths), other.split(lengths), strict=True):
-            yield TokenScores(own_part.numpy(), other_part.numpy())
+        own = log_p.gather(-1, targets[:, None])[:, 0].double().cpu().numpy()
+        other = log_p.scatter_(-1, targets[:, None], -torch.inf).amax(-1).double().cpu().numpy()
+        start = 0
+        for _, after in rows:
+            end = start + len(after)
+            yield TokenScores(own[start:end], other[start:end])
+            start = end
 
 
-def group_by_length(prompts: Sequence[Ids], most: int, spread: int) -> Iterator[list[int]]:
+def group_by_length(prompts: Sequence[Ids], most: int, gap: int) -> Iterator[list[int]]:
     """Indices of prompts of similar length, the shortest first; at most `most` at a time.
 
-    spread: tokens by which the lengths in a group may differ.
+    gap: tokens by which two lengths that are next to each other in a group may differ.
     """
     group: list[int] = []
     for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
-        if group and (len(group) == most or len(prompts[i]) > len(prompts[group[0]]) + spread):
+        if group and (len(group) == most or len(prompts[i]) > len(prompts[group[-1]]) + gap):
             yield group
             group = []
         group.append(i)

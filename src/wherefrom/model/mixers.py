@@ -34,41 +34,32 @@ class AttentionRecord:
 class LayerCache:
     """The keys and values of a layer so far: tensors (B, H, T, D), extended by each chunk."""
 
-    capacity: int
     length: int = 0
     stores: dict[str, Tensor] = field(default_factory=dict)
 
     def extend(self, **chunks: Tensor) -> tuple[Tensor, ...]:
         """Append each chunk and return all of each tensor so far, in the order given."""
-        start = self.length
         for name, chunk in chunks.items():
-            rows, heads, added, width = chunk.shape
-            if name not in self.stores:
-                self.stores[name] = chunk.new_empty(rows, heads, self.capacity, width)
-            self.length = start + added
-            self.stores[name][:, :, start : self.length] = chunk
-        return tuple(self.stores[name][:, :, : self.length] for name in chunks)
-
-    def filled(self) -> dict[str, Tensor]:
-        """All of each tensor so far."""
-        return {name: store[:, :, : self.length] for name, store in self.stores.items()}
+            before = self.stores.get(name)
+            self.stores[name] = chunk if before is None else torch.cat((before, chunk), dim=2)
+            self.length = self.stores[name].shape[2]
+        return tuple(self.stores[name] for name in chunks)
 
 
 class Cache:
     """One LayerCache for each layer, and how many tokens were read; all rows are equally long."""
 
-    def __init__(self, layers: int, capacity: int) -> None:
-        self.layers = [LayerCache(capacity) for _ in range(layers)]
+    def __init__(self, layers: int) -> None:
+        self.layers = [LayerCache() for _ in range(layers)]
         self.length = 0
 
     def fork(self, rows: Tensor) -> Cache:
         """A cache of these rows, each of which may come several times; this one is unchanged."""
-        fork = Cache(0, 0)
+        fork = Cache(0)
         fork.length = self.length
         for layer in self.layers:
-            copy = LayerCache(layer.capacity)
-            copy.extend(**{name: store[rows] for name, store in layer.filled().items()})
-            fork.layers.append(copy)
+            stores = {name: store.index_select(0, rows) for name, store in layer.stores.items()}
+            fork.layers.append(LayerCache(layer.length, stores))
         return fork
 
 

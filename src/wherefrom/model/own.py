@@ -41,7 +41,7 @@ class OwnModel(LanguageModel):
     def forward(
         self, ids: Tensor, past: Any, keep: int, states: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None, Any]:
-        cache: Cache = self.decoder.new_cache(self.longest) if past is None else past
+        cache = Cache(self.layers) if past is None else past
         rows, length = ids.shape
         last = torch.arange(length - keep, length, device=self.device)
         select = (torch.arange(rows, device=self.device)[:, None] * length + last).flatten()

@@ -11,11 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wherefrom.errors import UserError
 from wherefrom.storage import write_json
 from wherefrom.teaching.checks import part_of, verdict
 from wherefrom.teaching.results import GradedAnswer, Result, gradescope_record
-from wherefrom.teaching.rubric import GROUPS, Rubric, RubricQuestion, make_question, read_rubric
+from wherefrom.teaching.rubric import GROUPS, Rubric, RubricQuestion, read_rubric
 from wherefrom.teaching.sandbox import Sandbox, SandboxLimits, find_protection
 from wherefrom.teaching.submissions import (
     CODE_FILES,
@@ -36,9 +35,9 @@ Outcomes = dict[tuple[str, str], tuple[str, str]]
 
 @dataclass(frozen=True)
 class Grader:
-    """Grades submissions by a rubric, or by the problems that they name themselves."""
+    """Grades submissions by a rubric."""
 
-    rubric: Rubric | None = None
+    rubric: Rubric
     limits: SandboxLimits = DEFAULT_LIMITS
     seed: int = 0  # of the checker
     running: list[Sandbox] = field(default_factory=list)
@@ -62,20 +61,16 @@ class Grader:
     def grade(self, submission: Submission) -> Result:
         """The result of one submission."""
         result = Result(submission.name, submission.student, notes=list(submission.notes))
-        if self.rubric is None:
-            questions = own_questions(submission, result)
-        else:
-            questions = list(self.rubric.questions)
-            asked = {question.id for question in questions}
-            for id_ in submission.answers:
-                if id_ not in asked:
-                    result.notes.append(f'the rubric does not ask for "{id_[:40]}".')
+        asked = {question.id for question in self.rubric.questions}
+        for id_ in submission.answers:
+            if id_ not in asked:
+                result.notes.append(f'the rubric does not ask for "{id_[:40]}".')
         if submission.others:
             result.notes.append(f"not read: {', '.join(submission.others)[:200]}.")
         outcomes: Outcomes = {}
-        if self.rubric is not None and self.rubric.of_kind("code"):
-            outcomes = self._grade_code(submission, self.rubric, result)
-        for question in questions:
+        if self.rubric.of_kind("code"):
+            outcomes = self._grade_code(submission, result)
+        for question in self.rubric.questions:
             if question.kind == "code":
                 result.answers += grade_checks(question, outcomes)
             else:
@@ -85,18 +80,18 @@ class Grader:
         result.notes = [printable(note) for note in result.notes]
         return result
 
-    def _grade_code(self, submission: Submission, rubric: Rubric, result: Result) -> Outcomes:
+    def _grade_code(self, submission: Submission, result: Result) -> Outcomes:
         """The outcome of every check of the assignment that the rubric asks for."""
-        asked = {question.part for question in rubric.of_kind("code")}
+        asked = {question.part for question in self.rubric.of_kind("code")}
         checks = [
             (group, title)
             for group in GROUPS
-            for title in rubric.assignment[group]
+            for title in self.rubric.assignment[group]
             if part_of(title) in asked
         ]
         if submission.code:
             try:
-                return self._run_code(submission, rubric, checks, result)
+                return self._run_code(submission, checks, result)
             except OSError as problem:  # of the grader's own files and processes
                 return dict.fromkeys(checks, ("not read", f"the code was not run: {problem}."))
         if unread := submission.why_unread("", EXPECTED_CODE):
@@ -104,14 +99,10 @@ class Grader:
         return dict.fromkeys(checks, ("no answer", "there is no code."))
 
     def _run_code(
-        self,
-        submission: Submission,
-        rubric: Rubric,
-        checks: Iterable[tuple[str, str]],
-        result: Result,
+        self, submission: Submission, checks: Iterable[tuple[str, str]], result: Result
     ) -> Outcomes:
         """Run the code of a submission in the sandbox, and judge what it returns."""
-        cases, outcomes = rubric.assignment, Outcomes()
+        cases, outcomes = self.rubric.assignment, Outcomes()
         files = {"adapters.py": cases["adapters"].encode(), **submission.code}
         result.unprotected = find_protection().gaps()
         with Sandbox(files, self.limits) as sandbox:
@@ -128,25 +119,6 @@ class Grader:
         if "" in sandbox.broken:
             result.notes.append(sandbox.broken[""])
         return outcomes
-
-
-def own_questions(submission: Submission, result: Result) -> list[RubricQuestion]:
-    """The questions that a submission names itself; what is wrong with them is noted."""
-    questions: dict[str, RubricQuestion] = {}
-    has_code = bool(submission.code)
-    for number, row in enumerate(submission.rows, start=1):
-        try:
-            question = make_question(row, f"answer {number}")
-        except UserError as mistake:
-            result.notes.append(str(mistake))
-            continue
-        if question.kind == "code":
-            has_code = True
-        else:
-            questions.setdefault(question.id, question)
-    if has_code:
-        result.notes.append("code is graded by a rubric; `wherefrom assignment` writes one.")
-    return list(questions.values())
 
 
 def grade_checks(

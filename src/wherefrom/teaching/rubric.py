@@ -7,7 +7,6 @@ format.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -177,48 +176,24 @@ def read_assignment(path: Path, parts: list[str]) -> Mapping[str, Any]:
 TOML_PIECE = re.compile(
     r"""#[^\n]*|\'{3}.*?\'{3}|'[^'\n]*'|\"{3}(?:[^\\]|\\.)*?\"{3}|"(?:[^"\\\n]|\\.)*\"""", re.DOTALL
 )
-# LaTeX that begins like an escape of TOML: "\beta" is valid, and would begin with a backspace
-LATEX_LIKE_ESCAPE = (
-    r"\\(?:[bf][A-Za-z]"
-    r"|t(?:op|imes|heta|au|ext\w*|ilde|o|frac|anh?)(?![A-Za-z])"
-    r"|r(?:ho|ight\w*|angle|Vert|floor|ceil)(?![A-Za-z])"
-    r"|n(?:abla|eq?|eg|u|ot|otin)(?![A-Za-z]))"
-)
-ANY_ESCAPE = r'\\[^\\"]'
+BACKSLASH = re.compile(r'\\[\\"]|(\\[^\\"])')
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """A TOML text, in which LaTeX such as "\\beta" keeps its backslash.
+    """A TOML text in which a backslash in quotes is a backslash, as in "\\beta".
 
-    Only if the text is not valid TOML, all single backslashes are taken as they stand.
+    One that is doubled already, or stands before a quote, means what it means in TOML.
     """
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > MAX_DOTS:
             raise UserError(f"line {number} has too many dots.")
-    try:
-        record = tomllib.loads(text)
-    except (ValueError, RecursionError) as problem:
-        try:
-            return tomllib.loads(double_backslashes(text, ANY_ESCAPE))
-        except (ValueError, RecursionError):
-            raise UserError(f"it is not valid TOML: {problem}.") from None
-    with_latex = double_backslashes(text, LATEX_LIKE_ESCAPE)
-    if with_latex != text:
-        with contextlib.suppress(ValueError):
-            return tomllib.loads(with_latex)
-    return record
-
-
-def double_backslashes(text: str, pattern: str) -> str:
-    """Double the backslash of what the pattern matches in double quotes.
-
-    A backslash that is doubled already, or stands before a quote, stays as it is.
-    """
-    piece = re.compile(rf'\\[\\"]|({pattern})')
 
     def double_in_string(found: re.Match[str]) -> str:
         if not found[0].startswith('"'):
             return found[0]
-        return piece.sub(lambda part: "\\" + part[0] if part[1] else part[0], found[0])
+        return BACKSLASH.sub(lambda part: "\\" + part[0] if part[1] else part[0], found[0])
 
-    return TOML_PIECE.sub(double_in_string, text)
+    try:
+        return tomllib.loads(TOML_PIECE.sub(double_in_string, text))
+    except (ValueError, RecursionError) as problem:
+        raise UserError(f"it is not valid TOML: {problem}.") from None

@@ -18,7 +18,6 @@ from typing import Any
 from wherefrom.errors import UserError
 from wherefrom.teaching.rubric import (
     MAX_FILE_BYTES,
-    MAX_QUESTIONS,
     QUESTION_FIELDS,
     answer_rows,
     parse_toml,
@@ -27,7 +26,7 @@ from wherefrom.teaching.rubric import (
 MAX_CODE_BYTES = 50 << 20
 MAX_TABLE_ROWS = 20_000
 MAX_NAME_CHARS = 100  # of a student
-TABLE_COLUMNS = ("student", "id", "problem", "answer")
+TABLE_COLUMNS = ("student", "id", "answer")
 CODE_FILES = ("adapters.py", "transformer.py", "model.py")
 DOCUMENTS = (".docx", ".html", ".ipynb", ".md", ".odt", ".pdf", ".rtf", ".tex", ".txt")
 UNREAD_ANSWER = "a part of the submission could not be read, and may answer this question."
@@ -41,7 +40,6 @@ class Submission:
     student: str
     answers: dict[str, tuple[str, ...]] = field(default_factory=dict)  # id -> formulas
     unread: dict[str, str] = field(default_factory=dict)  # id -> why the answer was not read
-    rows: list[dict[str, Any]] = field(default_factory=list)  # its own questions, without a rubric
     code: dict[str, bytes] = field(default_factory=dict)  # path -> content
     others: list[str] = field(default_factory=list)  # files that are no answers and no code
     notes: list[str] = field(default_factory=list)  # what is wrong with it
@@ -189,8 +187,8 @@ def _read_file(path: Path, submission: Submission) -> None:
         record = parse_toml(text)
         rows = answer_rows(record)
     except UserError as mistake:
-        submission.notes.append(f"{path.name}: {mistake}")
-        record, rows = _read_blocks(text, submission)
+        _note_unread(submission, f"{path.name}: {mistake}")
+        return
     for name in sorted(set(record) - {"title", "student", "answer"})[:1]:
         submission.notes.append(
             f'{path.name} has "{name}"; only title, student and [[answer]] are known.'
@@ -218,28 +216,6 @@ def _read_text(path: Path, submission: Submission) -> str | None:
     return None
 
 
-def _read_blocks(text: str, submission: Submission) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The head and the answers of a file that is not valid TOML as a whole, one by one."""
-    head, *blocks = re.split(r"(?m)^\s*\[\[\s*answer\s*\]\]", text)
-    record, rows = dict[str, Any](), list[dict[str, Any]]()
-    try:
-        record = parse_toml(head)
-    except UserError:
-        submission.unread[""] = UNREAD_ANSWER
-    if not blocks:
-        submission.unread[""] = UNREAD_ANSWER
-    for block in blocks[:MAX_QUESTIONS]:
-        try:
-            rows.append(parse_toml(block))
-        except UserError as mistake:
-            named = re.search(r"(?m)^\s*id\s*=\s*([\"'])(.+?)\1\s*$", block)
-            if named:
-                submission.unread[named[2]] = str(mistake)
-            else:
-                submission.unread[""] = UNREAD_ANSWER
-    return record, rows
-
-
 def _add_row(row: Mapping[str, Any], where: str, submission: Submission) -> None:
     """Add one [[answer]] of a file."""
     id_ = row.get("id")
@@ -262,7 +238,6 @@ def _add_row(row: Mapping[str, Any], where: str, submission: Submission) -> None
         formulas.append(formula if has_name else f"{name}={formula}")
     formulas = [formula for formula in formulas if formula.strip()]
     _add_answer(id_, tuple(formulas), submission)
-    submission.rows.append({k: v for k, v in row.items() if k in QUESTION_FIELDS})
 
 
 def _add_answer(id_: str, formulas: tuple[str, ...], submission: Submission) -> None:
@@ -275,7 +250,7 @@ def _add_answer(id_: str, formulas: tuple[str, ...], submission: Submission) -> 
 
 
 def _read_table(path: Path, around: Submission) -> list[Submission]:
-    """The students of a CSV file: rows of student, id, answer, or a column per question."""
+    """The students of a CSV file with the columns student, id and answer."""
     text = _read_text(path, around)
     if text is None:
         return []
@@ -289,23 +264,16 @@ def _read_table(path: Path, around: Submission) -> list[Submission]:
     found: dict[str, Submission] = {}
     for row in rows[:MAX_TABLE_ROWS]:
         cells = read_cells(row)
-        has_id = "id" in cells or ("problem" in cells and "answer" in cells)
-        if "student" not in cells and not has_id:
-            _note_unread(
-                around, f'{path.name} needs a column "student", or columns "id" and "answer".'
-            )
+        if not {"id", "answer"} <= set(cells):
+            _note_unread(around, f'{path.name} needs the columns "student", "id" and "answer".')
             return []
-        student = printable(cells.pop("student", around.student))[:MAX_NAME_CHARS]
+        student = printable(cells.get("student", around.student))[:MAX_NAME_CHARS]
         fresh = Submission(f"{path.name}: {student}", student, notes=list(around.notes))
         if not student:
             fresh.notes.append(f"rows of {path.name} have no student.")
         submission = found.setdefault(student, fresh)
-        problem = cells.get("problem", "")
-        written = {cells.get("id") or problem: cells.get("answer", "")} if has_id else cells
-        for id_, text in written.items():
-            if id_ and text:
-                _add_answer(id_, (text,), submission)
-                submission.rows.append({"id": id_, "problem": problem or id_})
+        if cells["id"] and cells["answer"]:
+            _add_answer(cells["id"], (cells["answer"],), submission)
     if not found:
         _note_unread(around, f"{path.name} has no rows.")
     return list(found.values())
@@ -327,7 +295,6 @@ def _merge(other: Submission, submission: Submission) -> None:
     """Add the answers of another file of the same student."""
     for id_, formulas in other.answers.items():
         _add_answer(id_, formulas, submission)
-    submission.rows += other.rows
     submission.notes += other.notes
 
 

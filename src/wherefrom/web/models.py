@@ -35,7 +35,6 @@ MAX_WAITING_CALLS = 32
 # what a process may take; a large model that others trained answers slowly
 LOAD_SECONDS, ASK_SECONDS, TRACE_SECONDS = 300.0, 300.0, 900.0
 MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-RUN_FILES = ("run.json", "model.safetensors", "calibration.json", "run.sqlite")
 
 
 def _open_workers() -> Workers:
@@ -134,7 +133,9 @@ class Models:
     async def get(self, name: str) -> LoadedRun:
         """The run of that name; requests for a run that is being loaded wait for the same load."""
         folder = self.index.find(name)
-        key = (folder, stamp_of(folder / file for file in RUN_FILES))
+        record = self.index.record(folder)
+        files = ("run.json", *(record.files if record else ()))
+        key = (folder, stamp_of(f"{folder}/{file}" for file in files))
         loading = self._loading.pop(key, None)
         if loading is None:
             loading = asyncio.create_task(self._load(folder))

@@ -18,7 +18,7 @@ from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.web.ask import Run
 from wherefrom.web.replies import Site, TheSite, html_and_json
-from wherefrom.web.runs import POINT, Record, RunIndex
+from wherefrom.web.runs import Point, Record, RunIndex
 from wherefrom.web.trainings import RECIPES, TrainingRequest
 from wherefrom.web.uploads import UploadedText, describe_text
 
@@ -95,7 +95,7 @@ def describe(index: RunIndex, names: list[str]) -> Record:
     return {
         "runs": [index.details(name, folder) for name, folder in folders.items()],
         "curves": {
-            name: {column: [point[column] for point in curve] for column in POINT}
+            name: {column: [point[column] for point in curve] for column in Point.model_fields}
             for name, curve in points.items()
         },
         "figure": as_record(training_curves(curves)) if curves else None,

@@ -1,13 +1,11 @@
 """The runs of the served folder: found by name, with what their records say.
 
-A record may be half written, of another version, or somebody else's: what is missing or of another
-type is None or empty. A file is read again only after it has changed, so that a page that refreshes
-every two seconds costs little.
+A record that is broken, changed or of another version is refused with a sentence. A file is read
+again only after it has changed, so that a page that refreshes every two seconds costs little.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -19,89 +17,62 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError, did_you_mean
+from wherefrom.storage import read_json
+from wherefrom.training.record import JobRecord, RunRecord, check_file, read_record
+from wherefrom.training.run_folder import AUDIT
 
 Record = dict[str, Any]
-Stamp = tuple[tuple[str, int, int, int], ...]
+Stamp = tuple[tuple[str, int, int, int, int], ...]
 
 MAX_DEPTH = 4  # folders below the served one; twins lie two below their run
 MAX_RUNS = 500
+MAX_TWINS = 200
 WALK_SECONDS = 1.0  # for which the names of runs are kept
 NEW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 SKIPPED_FOLDERS = {"checkpoints", "events", "world"}
 MAX_METRICS_BYTES = 4_000_000  # of metrics.jsonl, from its end
-MAX_RECORD_BYTES = 5_000_000
 MAX_POINTS = 600
-# the forms that records are read in, by example
-METRICS = ("step", "loss", "lr", "seconds", "tokens_per_second", "progress", "recall")
-POINT: Record = {"phase": "", **dict.fromkeys(METRICS, 0)}
-SOURCE = {"path": "", "sha256": "", "documents": 0, "questions": 0}
-ROW = {"name": "", "about": "", "correct": 0, "total": 0, "recall": 0, "seconds": 0}
-MODEL = {"variant": "", "width": 0, "layers": 0, "heads": 0}
-RUN = {
-    "kind": "",
-    "status": "",
-    "started": "",
-    "sha256": "",
-    "seconds": 0,
-    "steps": 0,
-    "job": {"model": MODEL, "phases": [{"name": "", "share": 0}], "seed": 0},
-    "command": [""],
-    "templates": [""],
-    "versions": {"*": ""},
-    "data": {"*": SOURCE},
-    "dev": SOURCE,
-    "results": [ROW],
-}
-WITHOUT = {
-    "twin_of": "",
-    "subject": "",
-    "question": "",
-    "truth": "",
-    "why": "",
-    "score": 0,
-    "notes": [""],
-    "with": {"answer": ""},
-    "without": {"answer": ""},
-    "documents": [{"line": 0, "text": ""}],
-    "where": {"tokens": [""], "with": 0, "without": 0, "places": {"*": [0]}},
-}
+RESULT_COLUMNS = ("name", "about", "correct", "total", "recall", "seconds")
+
+
+class Point(BaseModel):
+    """A line of metrics.jsonl, as far as it is drawn."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    phase: str = ""
+    step: int
+    loss: float | None = None
+    lr: float | None = None
+    seconds: float | None = None
+    tokens_per_second: float | None = None
+    progress: float = 0.0
+    recall: float | None = None
 
 
 class UnknownRunError(UserError):
     """There is no run of that name."""
 
 
-def conform(value: Any, like: Any) -> Any:
-    """The value in the form of an example: what is missing or of another type is None or empty.
+def stamp_of(paths: Iterable[str | Path]) -> Stamp:
+    """A value that changes when one of these files does, appears or disappears.
 
-    A key "*" of the example stands for any key. NaN, infinity and numbers beyond 2^53 are missing.
+    The time of the last change of a file's status, unlike that of its content, cannot be set.
     """
-    if isinstance(like, dict):
-        value = value if isinstance(value, dict) else {}
-        if "*" in like:
-            return {key: conform(inner, like["*"]) for key, inner in value.items()}
-        return {key: conform(value.get(key), inner) for key, inner in like.items()}
-    if isinstance(like, list):
-        return [conform(item, like[0]) for item in value[:1000]] if isinstance(value, list) else []
-    if isinstance(like, str):
-        return value[:500] if isinstance(value, str) else None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and abs(value) < 2**53 else None
-
-
-def stamp_of(paths: Iterable[Path]) -> Stamp:
-    """A value that changes when one of these files does, appears or disappears."""
     stamp = []
     for path in paths:
         with suppress(OSError):
-            state = path.stat()
-            stamp.append((path.name, state.st_ino, state.st_mtime_ns, state.st_size))
+            state = os.stat(path)
+            times = (state.st_mtime_ns, state.st_ctime_ns)
+            stamp.append((str(path), state.st_ino, state.st_size, *times))
     return tuple(stamp)
 
 
-@lru_cache(2 * MAX_RUNS)
+@lru_cache(4 * MAX_RUNS)
 def _read_once(function: Callable[[Path], Any], path: Path, stamp: Stamp) -> Any:
     """What the function makes of a file or folder, until its stamp changes."""
     return function(path)
@@ -122,30 +93,31 @@ def read_end(path: Path, max_bytes: int) -> bytes:
     return b""
 
 
-def read_record(path: Path) -> Record:
-    """The JSON object in a file, empty if there is none that can be read."""
-    content = read_end(path, MAX_RECORD_BYTES + 1)
-    if 0 < len(content) <= MAX_RECORD_BYTES:
-        with suppress(ValueError, RecursionError):
-            record = json.loads(content)
-            return record if isinstance(record, dict) else {}
-    return {}
-
-
 def _read_points(path: Path) -> list[Record]:
     """The recorded steps, thinned evenly; lines that are cut short or not a step are skipped."""
     points = []
     for line in read_end(path, MAX_METRICS_BYTES).splitlines():
-        with suppress(ValueError, RecursionError):
-            point = conform(json.loads(line), POINT)
-            if point["step"] is not None:
-                points.append({**point, "phase": point["phase"] or ""})
+        with suppress(ValueError):
+            points.append(Point.model_validate_json(line).model_dump())
     every, last = math.ceil(len(points) / MAX_POINTS), len(points) - 1
     return [
         point
         for i, point in enumerate(points)
         if i % every == 0 or i == last or point["recall"] is not None
     ]
+
+
+def _read_record_or_none(folder: Path) -> RunRecord | None:
+    with suppress(UserError):
+        return read_record(folder)
+    return None
+
+
+def _read_twin(folder: Path) -> Record:
+    """What is recorded of a twin without some subjects; empty if it is not as the twin wrote it."""
+    with suppress(UserError):
+        return dict(read_json(check_file(folder, "without.json"), dict))
+    return {}
 
 
 class RunIndex:
@@ -221,9 +193,12 @@ class RunIndex:
             self._answering = [run["name"] for run in runs if run["can_answer"]]
         return self._answering
 
-    def read(self, path: Path, like: Any) -> Record:
-        """The JSON object in a file, in the form of an example."""
-        return dict(conform(_read_once(read_record, path, stamp_of([path])), like))
+    def record(self, folder: Path) -> RunRecord | None:
+        """The record of a run, None if it is broken."""
+        record: RunRecord | None = _read_once(
+            _read_record_or_none, folder, stamp_of([f"{folder}/run.json"])
+        )
+        return record
 
     def stamp_of_records(self, folder: Path) -> Stamp:
         """A value that changes when a record that a report is made from does."""
@@ -232,52 +207,63 @@ class RunIndex:
 
     def summary(self, name: str, folder: Path) -> Record:
         """What the list of runs shows of one."""
-        record = self.read(folder / "run.json", RUN)
-        model = record["job"]["model"]
-        shape = [model[key] for key in ("width", "layers", "heads")]
-        rows = [row for row in record["results"] if row["name"] == "model"]
+        record = self.record(folder)
         calibrated = (folder / "calibration.json").is_file()
-        is_audit = calibrated and record["kind"] == "audit"  # whose model is elsewhere
-        return {
+        summary: Record = {
             "name": name,
-            "status": record["status"] or "unknown",
-            **{key: record[key] for key in ("kind", "seconds", "steps", "started")},
-            **{key: rows[0][key] if rows else None for key in ("recall", "correct", "total")},
-            "variant": model["variant"],
-            "size": "x".join(f"{number:g}" for number in shape) if all(shape) else None,
-            "seed": record["job"]["seed"],
-            "can_answer": is_audit or (folder / "model.safetensors").is_file(),
+            "status": "unreadable",
+            **dict.fromkeys(("kind", "seconds", "steps", "started", "seed", "variant", "size")),
+            **dict.fromkeys(("recall", "correct", "total")),
+            "can_answer": (folder / "model.safetensors").is_file(),
             "calibrated": calibrated,
             "is_twin": "/twins/" in f"/{name}",
         }
+        if record is None:
+            return summary
+        shown = {key: getattr(record, key) for key in ("status", "kind", "steps", "started")}
+        summary |= {**shown, "seconds": record.seconds or None, "seed": record.job.seed}
+        if isinstance(record.job, JobRecord):
+            model = record.job.model
+            size = f"{model.width}x{model.layers}x{model.heads}"
+            summary |= {"variant": model.variant, "size": size}
+        for row in record.results:
+            if row["name"] == "model":
+                summary |= {key: row[key] for key in ("recall", "correct", "total")}
+        if record.kind == AUDIT:  # whose model is elsewhere
+            summary["can_answer"] = calibrated
+        return summary
 
     def details(self, name: str, folder: Path) -> Record:
         """The summary, and beside it text, command, results and versions."""
-        record = self.read(folder / "run.json", RUN)
+        record = self.record(folder) or read_record(folder)  # which says what is wrong
         return {
             **self.summary(name, folder),
-            **{key: record[key] for key in ("templates", "results", "versions", "sha256")},
-            "command": ["wherefrom", *record["command"][1:]] if record["command"] else [],
+            "templates": list(record.templates),
+            "results": [{key: row.get(key) for key in RESULT_COLUMNS} for row in record.results],
+            "versions": record.versions,
+            "sha256": record.sha256,
+            "command": ["wherefrom", *record.command[1:]] if record.command else [],
             "data": [
                 {
                     "what": what,
-                    "file": os.path.basename(source["path"] or ""),
-                    "sha256": source["sha256"] or "",
-                    "count": source["documents"] or source["questions"],
+                    "file": os.path.basename(source.path),
+                    "sha256": source.sha256,
+                    "count": source.documents or source.questions,
                 }
-                for what, source in record["data"].items()
+                for what, source in record.data.items()
             ],
         }
 
     def text_files(self, folder: Path) -> list[str] | None:
         """The three files that a study was given, if they are still there."""
-        record = self.read(folder / "run.json", RUN)
-        sources = [record["data"].get("corpus"), record["data"].get("questions"), record["dev"]]
-        paths = [str((source or SOURCE)["path"] or "") for source in sources]
-        exist = all(path in record["command"] and os.path.exists(path) for path in paths)
-        if record["kind"] == "study" and exist:
-            return [str(Path(path).resolve()) for path in paths]
-        return None
+        record = self.record(folder)
+        if record is None or record.kind != "study":
+            return None
+        sources = [record.sources.get(what) for what in ("corpus", "questions", "dev")]
+        paths = [source.path for source in sources if source and source.path in record.command]
+        if len(paths) < len(sources) or not all(map(os.path.exists, paths)):
+            return None
+        return [str(Path(path).resolve()) for path in paths]
 
     def curve(self, folder: Path) -> list[Record]:
         """The training so far, thinned evenly; empty before the first line."""
@@ -287,15 +273,16 @@ class RunIndex:
 
     def progress(self, folder: Path) -> Record:
         """How far training has come: the share of all phases that is done, and the seconds left."""
-        points = self.curve(folder)
+        points, record = self.curve(folder), self.record(folder)
         if not points:
             return {**dict.fromkeys(("phase", "loss", "recall", "left")), "share": 0.0, "step": 0}
-        last, phases = points[-1], self.read(folder / "run.json", RUN)["job"]["phases"]
-        share, names = last["progress"] or 0.0, [phase["name"] for phase in phases]
+        last, share, seconds = points[-1], points[-1]["progress"], points[-1]["seconds"]
+        phases = record.job.phases if record and isinstance(record.job, JobRecord) else ()
+        names, shares = [phase.name for phase in phases], [phase.share for phase in phases]
         if last["phase"] in names:
-            i, shares = names.index(last["phase"]), [abs(phase["share"] or 1.0) for phase in phases]
+            i = names.index(last["phase"])
             share = (sum(shares[:i]) + share * shares[i]) / sum(shares)
-        share, seconds = min(1.0, max(0.0, share)), last["seconds"]
+        share = min(1.0, max(0.0, share))
         left = seconds * (1 - share) / share if seconds and share > 0 else None
         recalls = [point["recall"] for point in points if point["recall"] is not None]
         kept = {key: last[key] for key in ("phase", "step", "loss")}
@@ -306,20 +293,17 @@ class RunIndex:
 
         Twins of an earlier training in the same folder are left out.
         """
-        weights = self.read(folder / "run.json", {"sha256": ""})["sha256"]
+        run = self.record(folder)
         twins = []
-        for path in sorted(folder.glob("twins/without-*/without.json"))[:200]:
-            if not path.resolve().is_relative_to(folder):
+        for twin in sorted(folder.glob("twins/without-*"))[:MAX_TWINS]:
+            files = [twin / "without.json", twin / "run.json"]
+            record = _read_once(_read_twin, twin, stamp_of(files))
+            is_inside = twin.resolve().is_relative_to(folder)
+            if run is None or not is_inside or record.get("twin_of") != run.sha256:
                 continue
-            record = self.read(path, {**WITHOUT, "people": [WITHOUT]})
-            if record["twin_of"] != weights:
-                continue
-            people = record.pop("people") or [record]
+            people = record.get("people", [record])
             for person in people:
-                name = fold_words(person["subject"] or "")
-                if not person["why"] or not name:
-                    continue
-                if subject is None or name == fold_words(subject):
+                if subject is None or fold_words(person["subject"]) == fold_words(subject):
                     answers = {key: person[key]["answer"] for key in ("with", "without")}
                     twins.append({**person, **answers})
                     if len(people) > 1:

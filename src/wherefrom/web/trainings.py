@@ -23,10 +23,11 @@ from wherefrom.model.config import SIZES
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.storage import make_folder, write_json, write_whole
 from wherefrom.training.recipes import shipped_recipes
-from wherefrom.web.runs import NEW_NAME, Record, RunIndex, read_end, read_record
+from wherefrom.web.runs import NEW_NAME, Record, RunIndex, read_end
 from wherefrom.web.uploads import PRIVATE_FOLDER, UploadedText
 
 LOG_TAIL_BYTES = 4_000  # that are shown
+MAX_REQUEST_BYTES = 10_000
 NICENESS = "5"  # so that the page answers while a training runs
 RECIPES = sorted(shipped_recipes())
 
@@ -177,7 +178,8 @@ class Trainings:
         """The request for a training, which may have been written by somebody else, or None."""
         if NEW_NAME.fullmatch(name):
             with suppress(ValueError):
-                request = TrainingRequest(**read_record(self._folder / f"{name}.json"))
+                text = read_end(self._folder / f"{name}.json", MAX_REQUEST_BYTES)
+                request = TrainingRequest.model_validate_json(text)
                 return request if request.name == name else None
         return None
 

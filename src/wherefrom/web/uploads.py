@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from wherefrom.errors import UserError
-from wherefrom.storage import make_folder, write_json, write_whole
-from wherefrom.web.runs import NEW_NAME, Record, read_record
+from wherefrom.storage import make_folder, read_json, write_json, write_whole
+from wherefrom.web.runs import NEW_NAME, Record
 
 PRIVATE_FOLDER = ".wherefrom"  # inside the served folder
 TEXTS_FOLDER = "texts"  # inside that one
@@ -64,7 +64,7 @@ class UploadedText:
         return [*corpus, self.folder / "train.tsv", self.folder / "dev.tsv"]
 
     def options(self) -> dict[str, str]:
-        options = read_record(self.folder / "options.json")
+        options = read_json(self.folder / "options.json", dict)
         return {key: str(options.get(key) or "") for key in OPTIONS}
 
     def study_arguments(self) -> list[str]:
