@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import threading
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -21,7 +20,6 @@ from wherefrom.web.workers import (
     PRELOADED,
     BusyError,
     OverBudgetError,
-    Threads,
     WorkerFailedError,
     Workers,
 )
@@ -43,25 +41,16 @@ async def wait_until(what):
             await asyncio.sleep(0.05)
 
 
-def test_a_limiter_runs_few_and_lets_few_wait():
-    go_on, inside = threading.Event(), []
-
-    def work(number):
-        inside.append(number)
-        go_on.wait(5)
-        return number
-
-    async def ask():
-        limiter = Threads(2, 1)
-        tasks = [asyncio.ensure_future(limiter.run(work, number)) for number in range(3)]
-        await wait_until(lambda: len(inside) == 2)
-        assert sorted(inside) == [0, 1]
+def test_few_calls_run_few_wait_and_others_are_refused():
+    async def call():
+        workers = Workers(1, waiting=1)
+        calls = [asyncio.create_task(workers.run(time.sleep, 1, seconds=LONG)) for _ in range(2)]
+        await asyncio.sleep(0)
         with pytest.raises(BusyError):
-            await limiter.run(work, 9)
-        go_on.set()
-        assert await asyncio.gather(*tasks) == [0, 1, 2]
+            await workers.run(os.getpid, seconds=LONG)
+        assert await asyncio.gather(*calls) == [None, None]
 
-    run(ask())
+    run(call())
 
 
 def test_a_call_ends_with_its_budget_and_the_next_one_works():

@@ -1,11 +1,12 @@
 """What runs have recorded: the list, one run, several compared, the report; and trainings.
 
-Records are read by the RunIndex in a few threads; reports are made, and uploaded texts read, in
+Records are read by the RunIndex in threads; reports are made, and uploaded texts read, in
 worker processes. No model is loaded.
 """
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
@@ -57,7 +58,7 @@ async def runs(site: TheSite) -> Record:
             "can_start": not index.holds_one,
         }
 
-    return await site.reading.run(gather)
+    return await to_thread(gather)
 
 
 @html_and_json(router, "/run", "run.html")
@@ -70,7 +71,7 @@ async def run(site: TheSite, name: RunName) -> Record:
         described, *_ = page.pop("runs")
         return {"run": described, **page, "training": site.trainings.state(name)}
 
-    return await site.reading.run(gather)
+    return await to_thread(gather)
 
 
 @html_and_json(router, "/compare", "compare.html")
@@ -81,7 +82,7 @@ async def compare(
     ] = [],  # noqa: B006
 ) -> Record:
     """Several runs side by side: shape, recipe, recall, and their curves in one picture."""
-    page = await site.reading.run(describe, site.index, list(dict.fromkeys(run)))
+    page = await to_thread(describe, site.index, list(dict.fromkeys(run)))
     return {**page, "all": list(site.index.runs())}
 
 
@@ -105,7 +106,7 @@ def describe(index: RunIndex, names: list[str]) -> Record:
 @html_and_json(router, "/runs/start", redirect="/runs", method="POST")
 async def start(site: TheSite, form: Annotated[TrainingRequest, Form()]) -> Record:
     """Start a training; it goes on when the page is closed, and stops with the server."""
-    return {"training": await site.reading.run(site.trainings.start, form)}
+    return {"training": await to_thread(site.trainings.start, form)}
 
 
 @html_and_json(router, "/runs/text", redirect="/text?name={name}", method="POST")
@@ -126,7 +127,7 @@ async def upload(
     site.index.new_folder(name)
     text = UploadedText(site.index.root, name)
     try:
-        await site.reading.run(text.keep, files, *questions, options)
+        await to_thread(text.keep, files, *questions, options)
         return await understand_text(site, name)
     except BaseException:  # also when the client has gone
         text.remove()
@@ -146,7 +147,7 @@ async def understand_text(site: Site, name: str) -> Record:
 @html_and_json(router, "/runs/{action}", redirect="/runs", method="POST")
 async def act(site: TheSite, action: Literal["stop", "resume"], name: Name) -> Record:
     """Stop a training as Ctrl-C does, with all that it has saved; or go on with it from there."""
-    return {"training": await site.reading.run(getattr(site.trainings, action), name)}
+    return {"training": await to_thread(getattr(site.trainings, action), name)}
 
 
 @html_and_json(router, "/report", "report.html")
@@ -161,7 +162,7 @@ async def report(site: TheSite, run: Run = None) -> Record:
         name = run or next(iter(names), None)
         return {"run": index.details(name, index.find(name)) if name else None, "runs": names}
 
-    page = await site.reading.run(gather)
+    page = await to_thread(gather)
     page["report"] = await get_report(site, page["run"]["name"]) if page["run"] else None
     return page
 
@@ -169,7 +170,7 @@ async def report(site: TheSite, run: Run = None) -> Record:
 async def get_report(site: Site, name: str) -> Record | None:
     """The report on a run, or None while there can be none; made again once its records change."""
     folder = site.index.find(name)
-    stamp = await site.reading.run(site.index.stamp_of_records, folder)
+    stamp = await to_thread(site.index.stamp_of_records, folder)
     if site.reports.get(folder, (None, None))[0] != stamp:
         record = await site.preparing.run(make_report, folder, seconds=REPORT_SECONDS)
         site.reports.pop(folder, None)

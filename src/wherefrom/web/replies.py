@@ -29,13 +29,13 @@ from wherefrom.web.guard import HEADERS
 from wherefrom.web.models import Models
 from wherefrom.web.runs import Record, RunIndex, Stamp, UnknownRunError
 from wherefrom.web.trainings import Trainings
-from wherefrom.web.workers import BusyError, Threads, Workers
+from wherefrom.web.workers import BusyError, Workers
 
 Endpoint = Callable[..., Awaitable[Record]]
 
 
 class Site:
-    """The runs, the loaded models, the trainings, and the processes and threads that work."""
+    """The runs, the loaded models, the trainings, and the processes that work."""
 
     def __init__(self, index: RunIndex) -> None:
         self.index = index
@@ -43,7 +43,6 @@ class Site:
         self.trainings = Trainings(index)
         self.computing = Workers(3, waiting=32)  # checks, laws and drawings of the workbench
         self.preparing = Workers(2, waiting=8)  # reports, uploaded texts
-        self.reading = Threads(2, waiting=256)  # records of runs, trainings
         self.reports: dict[Path, tuple[Stamp, Record | None]] = {}  # by the run's folder
 
 

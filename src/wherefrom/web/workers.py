@@ -15,8 +15,7 @@ import shutil
 import signal
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -66,71 +65,47 @@ def end_all() -> None:
     shutil.rmtree(util.get_temp_dir(), ignore_errors=True)  # where the fork server's socket lies
 
 
-class Places(AbstractAsyncContextManager[None]):
-    """`count` tasks can be inside, `waiting` more wait, and others get BusyError."""
-
-    def __init__(self, count: int, waiting: int) -> None:
-        self._free = asyncio.Semaphore(count)
-        self._max_tasks = count + waiting
-        self._tasks = 0
-
-    async def __aenter__(self) -> None:
-        if self._tasks >= self._max_tasks:
-            raise BusyError
-        self._tasks += 1
-        try:
-            await self._free.acquire()
-        except BaseException:
-            self._tasks -= 1
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._tasks -= 1
-        self._free.release()
-
-
-class Threads:
-    """Threads for work that is bounded by the size of files."""
-
-    def __init__(self, count: int, waiting: int) -> None:
-        self._places = Places(count, waiting)
-        self._threads = ThreadPoolExecutor(count)
-
-    async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """What `function` returns in one of the threads."""
-        async with self._places:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, function, *arguments)
-
-
 class Workers:
     """Up to `count` processes; `waiting` more calls wait for one, and others get BusyError."""
 
     def __init__(
         self, count: int, waiting: int, *, memory_bytes: int = MEMORY_BYTES, niceness: int = 5
     ) -> None:
-        self._places = Places(count, waiting)
+        self._free = asyncio.Semaphore(count)
+        self._max_calls = count + waiting
+        self._calls = 0
         self._limits = (memory_bytes, niceness)
         self._idle: list[Worker] = []  # the last used has most in its caches
 
     async def run(self, function: Callable[..., Result], *arguments: Any, seconds: float) -> Result:
         """What `function` returns; stopped after `seconds`, or when this task is cancelled."""
-        async with self._places:
-            worker = self._pop_idle()
-            if worker is None:  # a new process may have to wait for the fork server
-                worker = await asyncio.to_thread(Worker, self._limits)
-            call = asyncio.create_task(worker.call(function, arguments, seconds))
-            try:
-                return await asyncio.shield(call)
-            except asyncio.CancelledError:
-                await asyncio.wait([call], timeout=GRACE_SECONDS)
-                raise
-            finally:
-                if call.done():
-                    self._idle.append(worker)
-                else:
-                    worker.end()
-                    call.cancel()
+        if self._calls >= self._max_calls:
+            raise BusyError
+        self._calls += 1
+        try:
+            async with self._free:
+                return await self._run(function, arguments, seconds)
+        finally:
+            self._calls -= 1
+
+    async def _run(
+        self, function: Callable[..., Result], arguments: tuple[Any, ...], seconds: float
+    ) -> Result:
+        worker = self._pop_idle()
+        if worker is None:  # a new process may have to wait for the fork server
+            worker = await asyncio.to_thread(Worker, self._limits)
+        call = asyncio.create_task(worker.call(function, arguments, seconds))
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            await asyncio.wait([call], timeout=GRACE_SECONDS)
+            raise
+        finally:
+            if call.done():
+                self._idle.append(worker)
+            else:
+                worker.end()
+                call.cancel()
 
     def _pop_idle(self) -> Worker | None:
         """An idle process; one that has ended, for whatever reason, is dropped."""
