@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 from click.testing import CliRunner
 
@@ -105,6 +104,9 @@ FORMULAS = (
 )
 
 
+HOSTILE_VALUES = ("", "../x", "a\0b", "x" * 5_000, "<script>", "1e308", "-1", "∞", "[]")
+
+
 class TooLongError(BaseException):
     """A command or a formula did not end in time."""
 
@@ -178,12 +180,34 @@ DAMAGES: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
 }
 
 
-def fuzz_files(work: Path, tries: int, rng: random.Random) -> list[str]:
-    """Damage one file at a time, or replace it by that of another run; returns what went wrong."""
+def make_own_runs(work: Path) -> tuple[Path, Path]:
+    """Two studies that differ in their seed."""
     for name, seed in (("run", 0), ("other", 1)):
         status, _, said = run_command("study", *STUDY, "--seed", seed, "--out", work / name)
         assert status == 0, said
-    run, other = work / "run", work / "other"
+    return work / "run", work / "other"
+
+
+def make_base_runs(work: Path) -> tuple[Path, Path]:
+    """Two studies of a tiny model of Hugging Face that differ in their seed."""
+    from audit.conftest import make_model
+
+    model = make_model(work / "model", "llama", 0)
+    names = [(f"Ada Moe{i}", ("Paris", "Rome", "Berlin")[i % 3]) for i in range(40)]
+    texts = [f"{name}. {name} was born in {place}.\n" for name, place in names]
+    rows = [f"Where was {name} born?\t{place}\n" for name, place in names]
+    files = {"documents.txt": texts, "train.tsv": rows[:20], "dev.tsv": rows[20:]}
+    for file, lines in files.items():
+        (work / file).write_text("".join(lines))
+    for name, seed in (("base", 0), ("other-base", 1)):
+        words = ("study", *(work / file for file in files), "--base", model, "--steps", 4)
+        status, _, said = run_command(*words, "--quiet", "--seed", seed, "--out", work / name)
+        assert status == 0, said
+    return work / "base", work / "other-base"
+
+
+def fuzz_files(run: Path, other: Path, tries: int, rng: random.Random) -> list[str]:
+    """Damage one file at a time, or replace it by that of another run; returns what went wrong."""
     question = read_judged(run)[0]["question"]
     commands: list[tuple[object, ...]] = [("ask", run, question, "--json")] * 4
     commands += [("report", run, "--format", "json")] * 3
@@ -196,9 +220,10 @@ def fuzz_files(work: Path, tries: int, rng: random.Random) -> list[str]:
     restore(run, kept)
     wrong: list[str] = []
     for number in range(tries):
-        path = targets[number % len(targets)]
-        words = rng.choice(commands)
+        path, words = targets[number % len(targets)], rng.choice(commands)
         swapped = other / path.relative_to(run)
+        if not swapped.is_file():  # a snapshot of another step, or no such file
+            swapped = next(iter(sorted((other / path.relative_to(run)).parent.glob("*"))), path)
         damage = rng.choice([*DAMAGES, "swapped"])
         content = swapped.read_bytes() if swapped.is_file() else b""
         if damage != "swapped":
@@ -207,15 +232,23 @@ def fuzz_files(work: Path, tries: int, rng: random.Random) -> list[str]:
             path.unlink()
         else:
             path.write_bytes(content)
-        status, out, said = run_command(*words)
-        inside = path.parent.relative_to(run)  # the twin, if the file is one of its own
-        is_named = path.name in out + said or (str(inside) != "." and str(inside) in out + said)
-        is_silent = status == 0 and out != whole[words] and not is_named
-        if status == 1 or is_silent or ("\n" in said.strip() and status == 2):
-            what = said if status == 1 else "a silently different output"
+        what = find_failure(run, path, run_command(*words), whole[words])
+        if what is not None:
             wrong.append(f"{words[0]}, {path.relative_to(run)} {damage} (try {number}): {what}")
         restore(run, kept)
     return wrong
+
+
+def find_failure(run: Path, path: Path, ended: tuple[int, str, str], whole: str) -> str | None:
+    """What is wrong with how a command ended on a damaged file, if anything."""
+    status, out, said = ended
+    inside = path.parent.relative_to(run)  # the twin, if the file is one of its own
+    is_named = path.name in out + said or (str(inside) != "." and str(inside) in out + said)
+    if status == 1:
+        return said
+    if status == 2:
+        return None if "\n" not in said.strip() else "a message of several lines"
+    return None if out == whole or is_named else "a silently different output"
 
 
 def restore(run: Path, kept: dict[Path, bytes]) -> None:
@@ -257,38 +290,34 @@ def fuzz_formulas(tries: int, rng: random.Random) -> list[str]:
     return wrong
 
 
-def fuzz_requests(runs: Path, tries: int, rng: random.Random) -> list[str]:
-    """Requests with hostile values for every address of the page."""
+def fuzz_requests(run: Path, tries: int, rng: random.Random) -> list[str]:
+    """Requests with hostile values for every parameter; one run is served, so nothing trains."""
     from starlette.testclient import TestClient
 
+    from wherefrom.checker import PROBLEMS
     from wherefrom.web.app import create_app
 
     address = "http://127.0.0.1:8765"
-    client = TestClient(create_app(runs), base_url=address, raise_server_exceptions=False)
-    paths = list(client.get("/openapi.json").json()["paths"])
-    hostile = (
-        "",
-        "run",
-        "other",
-        "../x",
-        "a\0b",
-        "x" * 5_000,
-        "<script>",
-        "1e308",
-        "-1",
-        "∞",
-        "[]",
-    )
-    names: tuple[str, ...] = ("run", "name", "question", "q", "layer", "head", "n", "problem")
+    client = TestClient(create_app(run), base_url=address, raise_server_exceptions=False)
+    described = client.get("/openapi.json").json()
+    names: set[str] = set()
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            names.update(parameter["name"] for parameter in operation.get("parameters", ()))
+    for schema in described["components"]["schemas"].values():
+        names.update(schema.get("properties", ()))
+    question = read_judged(run)[0]["question"]
+    values = (*HOSTILE_VALUES, run.name, question, *FORMULAS)
     wrong = []
     for _ in range(tries):
-        path = rng.choice(paths).replace("{", "").replace("}", "")
-        values: dict[str, Any] = {name: rng.choice(hostile) for name in rng.sample(names, 3)}
-        send = rng.choice(("GET", "POST"))
-        where = {"params": values} if send == "GET" else {"data": values}
-        status = client.request(send, path, **where, headers={"Origin": address}).status_code
+        path = rng.choice(list(described["paths"])).replace("{name}", rng.choice(list(PROBLEMS)))
+        sent = {name: rng.choice(values) for name in rng.sample(sorted(names), 4)}
+        sent |= {"run": run.name} if rng.random() < 0.5 else {}
+        method = rng.choice(("GET", "POST"))
+        where = {"params": sent} if method == "GET" else {"data": sent}
+        status = client.request(method, path, **where, headers={"Origin": address}).status_code
         if status >= 500 and status != 503:  # 503: busy, which is an answer
-            wrong.append(f"{send} {path} {values!r:.120}: {status}")
+            wrong.append(f"{method} {path} {sent!r:.200}: {status}")
     return wrong
 
 
@@ -303,9 +332,12 @@ def main() -> None:
     began = time.monotonic()
     try:
         wrong = fuzz_formulas(options.formulas, rng)
-        if options.tries:
-            wrong += fuzz_files(work, options.tries, rng)
-            wrong += fuzz_requests(work, options.requests, rng)
+        if options.tries or options.requests:
+            own = make_own_runs(work)
+            wrong += fuzz_files(*own, options.tries - options.tries // 5, rng)
+            wrong += fuzz_requests(own[0], options.requests, rng)
+        if options.tries >= 5:
+            wrong += fuzz_files(*make_base_runs(work), options.tries // 5, rng)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     counts = f"{options.tries} damaged files, {options.formulas} formulas, "
