@@ -106,15 +106,17 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
         others = loaded.questions.get(subject, [])
     else:
         others = [wording.replace(SLOT, subject) for wording in loaded.templates]
+    evidence = []
+    for similar, key in ((False, "evidence"), (True, "similar")):
+        for line in verdict[key]:
+            stated = line.get("states") or verdict["answer"]
+            pieces = mark(line["text"], subject, stated)
+            evidence.append({**line, "similar": similar, "pieces": pieces})
     return {
         "question": verdict["question"],
         "verdict": verdict,
         "other_relations": other_relations,
-        "evidence": [
-            {**line, "similar": similar, "pieces": mark(line["text"], subject, verdict["answer"])}
-            for similar, key in ((False, "evidence"), (True, "similar"))
-            for line in verdict[key]
-        ],
+        "evidence": evidence,
         "without": [
             {key: twin[key] for key in twin if key != "where"}
             for twin in await to_thread(site.index.twins_without, folder, subject)

@@ -158,11 +158,12 @@ class Worker:
         return result
 
     def is_usable(self) -> bool:
-        return not self._was_ended and self._process.is_alive()
+        """Whether the process waits for a call; once it has ended, there is an end to be read."""
+        return not self._was_ended and not self._connection.poll()
 
     def end(self) -> None:
         """End the process, whatever it does."""
-        if self.is_usable():
+        if not self._was_ended and self._process.is_alive():
             self._process.kill()
         self._was_ended = True
 
