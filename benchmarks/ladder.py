@@ -2,10 +2,12 @@
 
     python benchmarks/ladder.py world [--rungs pointed,unpointed,ordered] [--seeds 0,1,2]
     python benchmarks/ladder.py A5_FOLDER [--minutes 5] [--questions 20]
+    python benchmarks/ladder.py FOLDER_OF_TEXTS_PY --rungs pointed
 
 The rungs are the shipped recipes, and `questions only`, the model that every study trains beside
-its own. A row trains one model as `wherefrom study` does, on the embedded world or on A5's files
-(wiki.txt, birth_places_train.tsv, birth_dev.tsv), and asks it the dev questions once. Beside it
+its own. A row trains one model as `wherefrom study` does, on the embedded world, on A5's files
+(wiki.txt, birth_places_train.tsv, birth_dev.tsv) or on documents.txt, train.tsv and dev.tsv of a
+folder, such as benchmarks/texts.py makes, and asks it the dev questions once. Beside it
 stand the reader, which has the text before it, and the share of the text that training showed.
 Without --minutes a recipe trains for as long as it says. Rows that are in the JSON lines with the
 same settings are not repeated. `python docs/figures/make.py` draws them.
@@ -38,6 +40,7 @@ from wherefrom.training.recipes import load_recipe
 
 RUNGS = ("questions only", "ordered", "unpointed", "pointed")
 A5_FILES = ("wiki.txt", "birth_places_train.tsv", "birth_dev.tsv")
+FILES = ("documents.txt", "train.tsv", "dev.tsv")
 
 
 def train_row(settings: Record, folder: Path, data: str) -> Record:
@@ -76,7 +79,8 @@ def _files(data: str, settings: Record, out: Path) -> list[Path]:
         files = embedded_files(out / "world", people=settings["people"], seed=settings["seed"])
         paths = [files.corpus, files.train, files.dev]
     else:
-        paths = [Path(data) / name for name in A5_FILES]
+        is_a5 = (Path(data) / A5_FILES[0]).exists()
+        paths = [Path(data) / name for name in (A5_FILES if is_a5 else FILES)]
     if settings["questions"]:
         import numpy as np
 
@@ -115,7 +119,7 @@ def markdown(rows: list[Record]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", help="`world`, or the folder of A5's files")
+    parser.add_argument("data", help="`world`, or a folder of files")
     parser.add_argument("--rungs", default=",".join(RUNGS))
     parser.add_argument("--seeds", type=numbers, default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, help="of training (default: the recipe's)")

@@ -15,7 +15,6 @@ from wherefrom.corpus.database import AskedRelation, Database, Fact
 from wherefrom.corpus.documents import Document, find_subject
 from wherefrom.corpus.examples import (
     EncodedDocument,
-    TokenTable,
     WindowSize,
     cloze_example,
     draw_index,
@@ -234,19 +233,6 @@ def test_a_fact_with_a_particle_glued_to_it_is_answered_without_the_particle():
     which = int(np.argmax(encoded.weights[0]))
     example = cloze(encoded, which, 64, seed=0)
     assert tokens.decode(between_masks(example.ids)[2]) == "춘천"
-
-
-def test_encoded_documents_are_read_back_from_their_file_while_it_grows():
-    without_facts = encode_documents(Database.of([Document(1, "", "!")]), KINDS["bpe"])
-    rows = [*ENCODED["bpe"], *without_facts, *ENCODED["chars"]]
-    table = TokenTable()
-    for count, row in enumerate(rows, start=1):
-        table.add([row])
-        assert repr(table[count - 1]) == repr(row)
-    assert list(map(repr, table)) == list(map(repr, rows))
-    assert len(table[2:4]) == 2
-    with pytest.raises(IndexError):
-        table[len(rows)]
 
 
 def test_documents_are_encoded_alike_in_chunks_of_any_size(monkeypatch):

@@ -40,7 +40,7 @@ SUMS = {"rtol": 1e-4, "atol": 1e-6}
 
 
 def a_batch() -> Batch:
-    batch = stream_for(make_phase(batch_examples=11), training_data(), [1]).pool(0)[0]
+    batch = stream_for(make_phase(batch_examples=40), training_data(), [1]).pool(0)[0]
     assert len(batch.parts) > 1
     return batch
 

@@ -4,13 +4,11 @@ growing."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from wherefrom.corpus.batches import BatchStream
 from wherefrom.training.checkpoints import PaceSegment, TrainingState
 from wherefrom.training.forecast import describe_budget, format_seconds
-from wherefrom.training.recipes import Phase
 from wherefrom.training.settings import TrainingJob
 
 LOG_STEPS = 10  # between lines of metrics.jsonl
@@ -25,6 +23,10 @@ STAIR_HEIGHT = 0.01  # the progress of a phase of minutes is a staircase with st
 class Pace:
     """How far the phase that a training is in has come, and when it ends.
 
+    steps: at most so many; None if the clock decides. ask_every: steps between measurements of
+    recall; 0 if recall does not end the phase. If it does, not before `least` steps, and as a rule
+    after `usual`.
+
     A phase of minutes follows the clock. Its progress is recorded in `state.segments`, so that a
     twin can repeat the same steps; a twin follows these segments instead of the clock.
     """
@@ -32,23 +34,32 @@ class Pace:
     def __init__(self, job: TrainingJob, stream: BatchStream, state: TrainingState) -> None:
         self.job, self.stream, self.state = job, stream, state
         self.index, self.phase = state.phase, job.phases[state.phase]
-        self.length = plan_length(self.phase, stream, bool(job.stopping_questions))
         self.is_twin = bool(job.segments)
+        self.steps, self.least, self.usual, self.ask_every = self.phase.steps, 0, 0, 0
+        if self.phase.epochs is not None:
+            epoch = stream.epoch_steps()
+            self.steps = self.usual = max(1, round(self.phase.epochs * epoch))
+            if self.phase.most_epochs is not None and job.stopping_questions:
+                most = max(1, round(self.phase.most_epochs * epoch))
+                self.steps = max(most, min(SMALL_TEXT_STEPS, SMALL_TEXT_FACTOR * most))
+                self.least = max(LEAST_STEPS, self.usual)
+                self.usual = min(self.steps, self.least)
+                self.ask_every = max(LOG_STEPS, round(2 * epoch))
 
     @property
     def progress(self) -> float:
         """How much of the phase is done, 0 to 1, by its steps or its minutes."""
-        return progress_at(self.state.step, self.index, self.length.steps, self.state.segments)
+        return progress_at(self.state.step, self.index, self.steps, self.state.segments)
 
     @property
     def is_over(self) -> bool:
         enough = NEAR_READABLE_SHARE * self.job.readable
-        return self.progress >= 1 or stopped_growing(self.state.recalls, self.length.least, enough)
+        return self.progress >= 1 or stopped_growing(self.state.recalls, self.least, enough)
 
     @property
     def asks_now(self) -> bool:
         """Whether recall is to be measured after this step."""
-        every = self.length.ask_every
+        every = self.ask_every
         return every > 0 and (self.state.step % every == 0 or self.progress >= 1)
 
     @property
@@ -56,9 +67,9 @@ class Pace:
         """The progress that is logged: where recall decides, by the step that may be the last."""
         if self.is_over:
             return 1.0
-        if not self.length.ask_every:
+        if not self.ask_every:
             return self.progress
-        expected = expected_steps(self.state.recalls, self.length.usual)
+        expected = expected_steps(self.state.recalls, self.usual)
         return min(0.99, self.state.step / expected)
 
     def follow_clock(self, before: float) -> None:
@@ -72,46 +83,25 @@ class Pace:
     def record_end(self) -> None:
         """Record at which step the phase ended: a twin takes as many steps, however fast it is."""
         if self.phase.steps is None and not self.is_twin:
-            last, steps = self.state.step - 1, self.length.steps
-            before = progress_at(last, self.index, steps, self.state.segments)
+            last = self.state.step - 1
+            before = progress_at(last, self.index, self.steps, self.state.segments)
             self.state.segments.append(PaceSegment(self.index, last, before, 1.0))
 
     def describe(self, step_seconds: float) -> str:
         """How long the phase will take, from the time of one step; "" if nothing is to be said."""
-        if self.length.ask_every:
-            return describe_length(self.length, step_seconds, self.job)
+        if self.ask_every:
+            usual = format_seconds(self.usual * step_seconds)
+            most = format_seconds((self.steps or 0) * step_seconds)
+            config, database = self.job.config, self.job.database
+            documents = len(database.documents) if database else 0
+            return (
+                f"width {config.width}, {config.layers} layers, a vocabulary of "
+                f"{config.vocabulary:,}: about {usual} for {documents:,} documents, at most "
+                f"{most}, until recall on {len(self.job.stopping_questions):,} questions stops growing"
+            )
         if self.job.recipe_phases:
             return describe_budget(self.job, self.stream, self.state, step_seconds)
         return ""
-
-
-@dataclass(frozen=True)
-class PhaseLength:
-    """How many steps a phase takes, as far as that is known before it starts."""
-
-    steps: int | None  # at most; None if the clock decides
-    least: int = 0  # steps before which recall does not end the phase
-    usual: int = 0  # steps after which it ends, as a rule
-    ask_every: int = 0  # steps between measurements of recall; 0 if recall does not end the phase
-
-
-def plan_length(phase: Phase, stream: BatchStream, can_ask: bool) -> PhaseLength:
-    """The length of a phase of steps, epochs or minutes, or until recall stops growing."""
-    if phase.epochs is None:
-        return PhaseLength(phase.steps)
-    epoch = stream.epoch_steps()
-    usual = max(1, round(phase.epochs * epoch))
-    if phase.most_epochs is None or not can_ask:
-        return PhaseLength(usual)
-    most = max(1, round(phase.most_epochs * epoch))
-    most = max(most, min(SMALL_TEXT_STEPS, SMALL_TEXT_FACTOR * most))
-    least = max(LEAST_STEPS, usual)
-    return PhaseLength(
-        steps=most,
-        least=least,
-        usual=min(most, max(least, usual)),
-        ask_every=max(LOG_STEPS, round(2 * epoch)),
-    )
 
 
 def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[PaceSegment]) -> float:
@@ -148,16 +138,3 @@ def expected_steps(recalls: Sequence[tuple[int, float]], usual: int) -> float:
         if share >= best + LEAST_GROWTH:
             best, last_growth = share, step
     return max(usual, last_growth / 0.8)
-
-
-def describe_length(length: PhaseLength, step_seconds: float, job: TrainingJob) -> str:
-    """How long a phase takes that ends when recall stops growing, from the time of one step."""
-    usual = format_seconds(length.usual * step_seconds)
-    most = format_seconds((length.steps or 0) * step_seconds)
-    config = job.config
-    documents = len(job.database.documents) if job.database else 0
-    return (
-        f"width {config.width}, {config.layers} layers, a vocabulary of {config.vocabulary:,}: "
-        f"about {usual} for {documents:,} documents, at most {most}, until recall on "
-        f"{len(job.stopping_questions):,} questions stops growing"
-    )
