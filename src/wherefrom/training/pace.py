@@ -96,8 +96,9 @@ class Pace:
             documents = len(database.documents) if database else 0
             return (
                 f"width {config.width}, {config.layers} layers, a vocabulary of "
-                f"{config.vocabulary:,}: about {usual} for {documents:,} documents, at most {most}, "
-                f"until recall on {len(self.job.stopping_questions):,} questions stops growing"
+                f"{config.vocabulary:,}: about {usual} for {documents:,} documents, at most "
+                f"{most}, until recall on {len(self.job.stopping_questions):,} questions "
+                "stops growing"
             )
         if self.job.recipe_phases:
             return describe_budget(self.job, self.stream, self.state, step_seconds)
