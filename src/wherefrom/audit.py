@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -62,39 +62,60 @@ FEWEST = 20  # questions of a relation that goes by itself, and of an audit
 MADE_UP = 0.15  # invented subjects, as a share of a relation's questions
 DECOYS = 3  # names that nobody has, whose answers others are compared with
 UNSEEN_RISK = 0.02  # share of invented subjects that may be given an answer
+LIKELIHOOD = ("log_probability",)  # all that the confidence is made of where nothing adds to it
+LEAST_PROBABILITY = 1e-3  # of a grade, where losses are compared
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
 Say = Callable[[str], None]
 Count = Callable[[str, int], Callable[[int], None]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class AuditSettings:
+    """What users may choose about an audit.
+
+    text: documents in which answers are looked up. unseen: questions about subjects that do not
+    exist. prompt: None stands for PROMPT, or what a run of ours reads. resume: what was answered is
+    not asked for again.
+    """
+
+    text: Path | None = None
+    unseen: Path | None = None
+    prompt: str | None = None
+    shots: int = SHOTS
+    templates: tuple[str, ...] = ()
+    risk: float = 0.1
+    seed: int = 0
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        if self.prompt is not None and self.prompt.count(ASKED) != 1:
+            shown = f'as in "{PROMPT}"; "{self.prompt}" does not'.replace("\n", "\\n")
+            raise UserError(f"a prompt holds {ASKED} once, {shown}.")
+        if not 0 <= self.shots <= 50:
+            raise UserError(f"--shots must be from 0 to 50, not {self.shots}.")
+        if not 0 < self.risk < 1:
+            raise UserError(f"--risk must be between 0 and 1, not {self.risk}.")
+
+
 def run_audit(
     model: str | Path,
-    questions: str | Path,
-    out: str | Path,
+    questions: Path,
+    out: Path,
+    settings: AuditSettings,
     *,
-    text: str | Path | None = None,
-    unseen: str | Path | None = None,
-    prompt: str | None = None,
-    shots: int = SHOTS,
-    templates: Sequence[str] = (),
-    risk: float = 0.1,
-    seed: int = 0,
-    resume: bool = False,
     say: Say = lambda _: None,
     count: Count = lambda _what, _total: lambda _more: None,
 ) -> Record:
     """Ask a model that others trained, and learn which of its answers can be believed.
 
-    unseen: questions about subjects that do not exist. text: documents in which answers are looked
-    up. count: makes, from what is counted and how many there are, what is called with how many
-    more are done. What was answered is kept as it comes; with `resume` it is not asked for again.
+    count: makes, from what is counted and how many there are, what is called with how many more
+    are done. What was answered is kept as it comes.
     """
-    started, out = time.monotonic(), Path(out)
-    run_folder.check_folder(out, resume=resume)
-    check_options(prompt, shots, risk)
-    file = read_audit_questions(questions, templates)
-    strangers = read_audit_questions(unseen, file.templates) if unseen else None
-    corpus = read_documents(text) if text else None
+    started = time.monotonic()
+    run_folder.check_folder(out, resume=settings.resume)
+    file = read_audit_questions(questions, settings.templates)
+    strangers = read_audit_questions(settings.unseen, file.templates) if settings.unseen else None
+    corpus = read_documents(settings.text) if settings.text else None
     say(f"loading {model}")
     opened = open_model(model)
     job = AuditJobRecord(
@@ -102,29 +123,28 @@ def run_audit(
         questions=file.sha256,
         unseen=strangers.sha256 if strangers else None,
         documents=corpus.documents_sha256 if corpus else None,
-        prompt=prompt,
-        shots=shots,
-        risk=risk,
-        seed=seed,
+        prompt=settings.prompt,
+        shots=settings.shots,
+        risk=settings.risk,
+        seed=settings.seed,
     )
     subjects, state = plan_audit(opened, file, strangers, job)
-    data = describe_sources(out, corpus, None, None)
     details = {
         "kind": run_folder.AUDIT,
         "model": str(model) if is_server(model) else os.path.abspath(model),
         "sha256": opened.sha256,
         "templates": list(file.templates),
-        "data": data,
+        "data": describe_sources(out, corpus, None, None),
     }
     with run_folder.lock_run(make_folder(out)):
-        run_folder.open_folder(out, job, resume=resume)
+        run_folder.open_folder(out, job, resume=settings.resume)
         run_folder.start_run(out, job, details, say)
         ask_all(opened, subjects, state, out, count)
         update_run(out, wrote=(RUN_DATABASE,))
         run = cast(audited.AuditRun, audited.open_run(out))
         say("fitting a confidence, and judging it by subjects that took no part")
         subjects = calibrate(run, subjects, state, corpus)
-        judgement = judge_run(run, seed=seed)
+        judgement = judge_run(run, seed=settings.seed)
         results = count_right(out, subjects, time.monotonic() - started)
         update_run(out, results=tuple(results))
         write_judgement(run, judgement)
@@ -135,17 +155,6 @@ def run_audit(
         update_run(out, notes=tuple(notes), status="finished", seconds=seconds)
     record = {"run": str(out), "results": results, "notes": notes, "judgement": judgement.record}
     return Record("audit", record)
-
-
-def check_options(prompt: str | None, shots: int, risk: float) -> None:
-    """Refuse what cannot be asked, each with a sentence of its own."""
-    if prompt is not None and prompt.count(ASKED) != 1:
-        shown = f'as in "{PROMPT}"; "{prompt}" does not'.replace("\n", "\\n")
-        raise UserError(f"a prompt holds {ASKED} once, {shown}.")
-    if not 0 <= shots <= 50:
-        raise UserError(f"--shots must be from 0 to 50, not {shots}.")
-    if not 0 < risk < 1:
-        raise UserError(f"--risk must be between 0 and 1, not {risk}.")
 
 
 def read_audit_questions(path: str | Path, templates: Sequence[str]) -> QuestionSet:
@@ -176,44 +185,31 @@ def plan_audit(
 
     Subjects of examples are asked about nowhere. Answers of judged subjects are used for nothing.
     """
-    rng, prompt = np.random.default_rng([job.seed, 43]), job.prompt
+    rng = np.random.default_rng([job.seed, 43])
     real = [q for q in file.questions if (q.answer or "").lower() not in UNKNOWABLE]
     unknowable = [q for q in file.questions if q not in real]
     unknowable += unseen.questions if unseen else ()
     sizes = Counter(question.template for question in real)
     relations = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
+    decoys, invented = invent_subjects(real, relations, rng)
     strangers = [(question, roles.UNSEEN_FILE) for question in unknowable]
-    decoys: dict[str, tuple[str, ...]] = {}
-    for relation in sorted(relations - {SLOT}):
-        names = [question.subject for question in real if question.template == relation]
-        count = max(4, round(MADE_UP * len(names))) + DECOYS
-        invented = splice_names(names, count, rng)
-        decoys[relation] = tuple(invented[:DECOYS])
-        for name in invented[DECOYS:]:
-            made_up = Question(0, relation.replace(SLOT, name), name, None, relation)
-            strangers.append((made_up, roles.INVENTED))
+    strangers += [(question, roles.INVENTED) for question in invented]
     existing = assign_roles([(question, roles.DEV) for question in real], rng)
     subjects = {s.question: s for s in (*assign_roles(strangers, rng), *existing)}
-    groups: dict[str, list[HeldOutQuestion]] = defaultdict(
-        list
-    )  # those that calibrate, by relation
+    calibrating: dict[str, list[HeldOutQuestion]] = defaultdict(list)  # by relation
     for subject in subjects.values():
         if subject.answer is not None and subject.role != roles.JUDGED:
             relation = subject.template if subject.template in relations else OTHERS
-            groups[relation].append(subject)
-    mask = model.mask if prompt is None else None
+            calibrating[relation].append(subject)
+    mask = model.mask if job.prompt is None else None
     shots, other_shots, known = {}, {}, {}
     alone: dict[str, str] = {}
-    for relation, members in groups.items():
+    for relation, members in calibrating.items():
         answers = {subject.question: accepted(subject.answer)[0] for subject in members}
         counts = Counter(answers.values())
         known[relation] = tuple(counts)
         alone |= {question: answer for question, answer in answers.items() if counts[answer] == 1}
-        fitting = [s.question for s in members if s.role == roles.FITTING]
-        most = 0 if mask else min(job.shots, len(fitting) // 3)
-        by_answer = {answers[question]: question for question in fitting}  # one of each answer
-        ranked = list(dict.fromkeys([*by_answer.values(), *fitting]))
-        pairs = tuple((q, answers[q]) for q in ranked[: most + (OTHER_SHOTS if most else 0)])
+        pairs, most = choose_examples(members, answers, 0 if mask else job.shots)
         shots[relation], other_shots[relation] = pairs[:most], pairs[most:]
         for question, _ in pairs:
             del subjects[question]
@@ -223,9 +219,37 @@ def plan_audit(
             f"{file.path} leaves {left} questions to ask beside the examples, and an audit takes "
             f"at least {FEWEST}; give more questions, or fewer --shots."
         )
-    state = AskState(prompt or PROMPT, mask, shots, other_shots, known, alone, decoys, 0)
+    state = AskState(job.prompt or PROMPT, mask, shots, other_shots, known, alone, decoys, 0)
     asked = tuple(subjects.values())
     return asked, replace(state, longest=longest_answer(model, asked, state, file))
+
+
+def invent_subjects(
+    real: Sequence[Question], relations: Collection[str], rng: np.random.Generator
+) -> tuple[dict[str, tuple[str, ...]], list[Question]]:
+    """By relation names that nobody has, and questions about others of the kind."""
+    decoys: dict[str, tuple[str, ...]] = {}
+    questions = []
+    for relation in sorted(set(relations) - {SLOT}):
+        names = [question.subject for question in real if question.template == relation]
+        count = max(4, round(MADE_UP * len(names))) + DECOYS
+        invented = splice_names(names, count, rng)
+        decoys[relation] = tuple(invented[:DECOYS])
+        for name in invented[DECOYS:]:
+            questions.append(Question(0, relation.replace(SLOT, name), name, None, relation))
+    return decoys, questions
+
+
+def choose_examples(
+    members: Sequence[HeldOutQuestion], answers: Mapping[str, str], shots: int
+) -> tuple[tuple[tuple[str, str], ...], int]:
+    """Examples of a relation with their answers, and how many of them the first prompt has."""
+    fitting = [subject.question for subject in members if subject.role == roles.FITTING]
+    most = min(shots, len(fitting) // 3)
+    by_answer = {answers[question]: question for question in fitting}  # one of each answer
+    ranked = list(dict.fromkeys([*by_answer.values(), *fitting]))
+    count = most + (OTHER_SHOTS if most else 0)
+    return tuple((question, answers[question]) for question in ranked[:count]), most
 
 
 def assign_roles(
@@ -317,58 +341,104 @@ def calibrate(
     With a text, who is named in it was seen; without one, whoever exists is taken for seen.
     learned: the questions by which the text is read; None: those of the subjects that calibrate.
     """
-    risk, seed = run.foreign_job.risk, run.foreign_job.seed
-    known = tuple(dict.fromkeys(a for answers in state.known.values() for a in answers))
     by_question = {record["question"]: record for record in read_audited(run.folder)}
     calibrating = [s for s in subjects if s.role != roles.JUDGED]
     records = [by_question[s.question] for s in calibrating]
     answers = [record["answer"] for record in records]
     support = [Support(s.seen, False, False, (), ()) for s in calibrating]
     if corpus is not None:
-        if learned is None:
-            learned = [
-                Question(0, s.question, s.subject, accepted(s.answer)[0], s.template)
-                for s in calibrating
-                if s.answer
-            ]
-        with Evidence(save_database(corpus, run.folder / RUN_DATABASE, learned)) as evidence:
+        questions = learned_of(calibrating) if learned is None else learned
+        database = save_database(corpus, run.folder / RUN_DATABASE, questions)
+        with Evidence(database) as evidence:
             named = [fold_words(s.subject) and evidence.count(s.subject).naming for s in subjects]
             pairs = zip(subjects, named, strict=True)
             subjects = tuple(replace(subject, seen=bool(count)) for subject, count in pairs)
             calibrating = [s for s in subjects if s.role != roles.JUDGED]
             names, relations = [s.subject for s in calibrating], [s.template for s in calibrating]
-            support = find_support(evidence, names, answers, known, templates=relations)
+            support = find_support(evidence, names, answers, state.all_known, templates=relations)
     update_database(run.folder, lambda database: roles.write_subjects(database, subjects))
-    right = np.array([is_match(a, s.answer) for a, s in zip(answers, calibrating, strict=True)])
-    signals, columns = learn_signals(records, right, seed)
-    policies, read_about = fit.fit_policies(
-        fit.CalibrationRows(calibrating, columns, support, right),
-        parts=(tuple(SIGNS), tuple(SIGNS)),
-        signs=SIGNS,
-        risk=risk,
-        unseen_risk=UNSEEN_RISK,
-        seed=seed,
-    )
-    internal = policies[fit.RIGHT][fit.INTERNAL]
+    confidence = fit_audit(run, calibrating, records, support, state)
     if corpus is None:  # what is right is all that can be told, and the model alone tells it
+        internal = confidence.policies[fit.RIGHT][fit.INTERNAL]
         policies = {target: dict.fromkeys(fit.MODES, internal) for target in fit.TARGETS}
-    notes = dict.fromkeys(each.calibration.note for each in policies[fit.RIGHT].values())
-    confidence = audited.AuditConfidence(
-        run=run,
-        policies=policies,
-        seen=read_about,
-        risk=risk,
-        notes=tuple(note for note in notes if note),
-        weights_sha256=run.record.sha256,
-        subjects_sha256=fit.hash_subjects(subjects),
-        signal_state=SignalState(known, {}),
-        ask_state=state,
-        learned=signals,
-    )
+        confidence = replace(confidence, policies=policies)
+    confidence = replace(confidence, subjects_sha256=fit.hash_subjects(subjects))
     kind = TypeAdapter(audited.AuditConfidence)
     record = kind.dump_python(confidence, by_alias=True, exclude={"run"})
     keep_files(run.folder, {fit.CALIBRATED: format_json(record)})
     return subjects
+
+
+def learned_of(subjects: Sequence[HeldOutQuestion]) -> list[Question]:
+    """The questions by which a text is read."""
+    return [
+        Question(0, one.question, one.subject, accepted(one.answer)[0], one.template)
+        for one in subjects
+        if one.answer
+    ]
+
+
+def fit_audit(
+    run: audited.AuditRun,
+    subjects: Sequence[HeldOutQuestion],
+    records: Sequence[Mapping[str, Any]],
+    support: Sequence[Support],
+    state: AskState,
+) -> audited.AuditConfidence:
+    """The confidence, of all signals or, where they add nothing, of the likelihood alone."""
+    risk, seed = run.foreign_job.risk, run.foreign_job.seed
+    pairs = zip(records, subjects, strict=True)
+    right = np.array([is_match(record["answer"], subject.answer) for record, subject in pairs])
+    learned, columns = learn_signals(records, right, seed)
+    rows = fit.CalibrationRows(subjects, columns, support, right)
+    options: dict[str, Any] = {"risk": risk, "unseen_risk": UNSEEN_RISK, "seed": seed}
+    every = tuple(SIGNS)
+    policies, seen = fit.fit_policies(rows, parts=(every, every), signs=SIGNS, **options)
+    simple, simple_seen = fit.fit_policies(
+        rows, parts=(LIKELIHOOD, LIKELIHOOD), signs=SIGNS, **options
+    )
+    notes = []
+    if not is_better(policies[fit.RIGHT][fit.INTERNAL], simple[fit.RIGHT][fit.INTERNAL]):
+        policies, seen = simple, simple_seen
+        notes.append(
+            f"on {len(subjects)} calibration questions no signal adds to the likelihood of the "
+            "answer, which alone makes the confidence."
+        )
+    of_right = policies[fit.RIGHT].values()
+    notes += [policy.calibration.note for policy in of_right if policy.calibration.note]
+    return audited.AuditConfidence(
+        run=run,
+        policies=policies,
+        seen=seen,
+        risk=risk,
+        notes=tuple(dict.fromkeys(notes)),
+        weights_sha256=run.record.sha256,
+        subjects_sha256=fit.hash_subjects(subjects),
+        signal_state=SignalState(state.all_known, {}),
+        ask_state=state,
+        learned=learned,
+    )
+
+
+def is_better(policy: fit.Policy, simple: fit.Policy) -> bool:
+    """Whether a policy's held-out loss is lower than that of a simpler one, by a standard error.
+
+    The loss is -log p of the grade, its mean over a subject's answers; both policies are tested by
+    the same answers.
+    """
+    tested = policy.testers
+    hits, losses = np.array(tested.hits, dtype=bool), []
+    may_show = np.array(tested.confidence) != fit.BELOW
+    for each in (policy, simple):
+        sure = np.clip(each.testers.confidence, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
+        losses.append(-np.log(np.where(hits, sure, 1 - sure)))
+    gains = (losses[1] - losses[0])[may_show]
+    subjects = np.unique(np.array(tested.subjects)[may_show], return_inverse=True)[1]
+    if not gains.size or subjects.max() == 0:
+        return False
+    of_subjects = np.bincount(subjects, gains) / np.bincount(subjects)
+    standard_error = of_subjects.std(ddof=1) / np.sqrt(of_subjects.size)
+    return bool(of_subjects.mean() > standard_error)
 
 
 def count_right(

@@ -17,6 +17,7 @@ SHAPES = {
     "qwen2": {key: value for key, value in ROTARY.items() if key != "head_dim"},
     "gpt_neox": {**SMALL, "intermediate_size": 28},
     "gemma": {**ROTARY, "tie_word_embeddings": True},
+    "gemma3_text": {**ROTARY, "sliding_window": 16},
     "mistral": ROTARY,
     "phi": {**SMALL, "hidden_size": 24, "intermediate_size": 28},
 }
@@ -57,3 +58,14 @@ def make_model(folder: Path, kind: str, seed: int) -> Path:
 def tiny(tmp_path_factory):
     """A function from the kind of a model and a seed to its folder, made once."""
     return lru_cache(lambda kind, seed=0: make_model(tmp_path_factory.mktemp(kind), kind, seed))
+
+
+@pytest.fixture(scope="session")
+def audit():
+    """An audit; options are those of AuditSettings."""
+    from wherefrom.audit import AuditSettings, run_audit
+
+    def run(model, questions, out, **options):
+        return run_audit(model, questions, out, AuditSettings(**options))
+
+    return run

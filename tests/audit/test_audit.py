@@ -40,19 +40,11 @@ def answers_of(record):
 
 
 @pytest.fixture(scope="module")
-def audited(tmp_path_factory, tiny):
+def audited(tmp_path_factory, tiny, audit):
     """One finished audit of a random GPT-2."""
     folder = tmp_path_factory.mktemp("audited")
     questions = write_questions(folder / "questions.tsv")
-    return job.run_audit(tiny("gpt2"), questions, folder / "run", shots=2), questions
-
-
-@pytest.mark.parametrize("kind", ["llama", "qwen2", "gpt_neox", "gemma"])
-def test_every_kind_of_model_is_audited(tmp_path, tiny, kind):
-    questions = write_questions(tmp_path / "questions.tsv", 24)
-    record = job.run_audit(tiny(kind), questions, tmp_path / "run", shots=2)
-    assert record["results"][0]["total"] == 2 * (24 - 2 - job.OTHER_SHOTS)
-    assert set(record["judgement"]["relations"]) == {w.format("{subject}") for w in WORDINGS}
+    return audit(tiny("gpt2"), questions, folder / "run", shots=2), questions
 
 
 def test_an_audit_is_asked_judged_and_reported_on(tmp_path, tiny, audited):
@@ -78,7 +70,7 @@ def test_an_audit_is_asked_judged_and_reported_on(tmp_path, tiny, audited):
         _ = open_run(copy).audited
 
 
-def test_judged_answers_are_used_for_nothing(audited, tiny):
+def test_judged_answers_are_used_for_nothing(audited, tiny, audit):
     """Another answer to a judged question changes no number of the calibration."""
     record, questions = audited
     subjects = read_subjects(Path(record["run"]))
@@ -86,14 +78,14 @@ def test_judged_answers_are_used_for_nothing(audited, tiny):
     before, after = (f"{judged.question}\t{answer}\t" for answer in (judged.answer, "Lisbon"))
     other = questions.with_name("other.tsv")
     other.write_text(questions.read_text().replace(before, after))
-    again = job.run_audit(tiny("gpt2"), other, other.with_name("again"), shots=2)
+    again = audit(tiny("gpt2"), other, other.with_name("again"), shots=2)
     first, second = (
         json.loads((Path(each["run"]) / "calibration.json").read_text()) for each in (record, again)
     )
     assert first == second
 
 
-def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, tiny, audited, monkeypatch):
+def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, tiny, audited, monkeypatch, audit):
     record, questions = audited
     model, out, asked, read = tiny("gpt2"), tmp_path / "run", [], prompted.read_block
 
@@ -107,14 +99,14 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, tiny, audited, 
     monkeypatch.setattr(prompted, "BLOCK", 9)
     monkeypatch.setattr(prompted, "read_block", stop_after_two)
     with pytest.raises(KeyboardInterrupt):
-        job.run_audit(model, questions, out, shots=2)
+        audit(model, questions, out, shots=2)
     kept = [row["question"] for row in read_audited(out)]
     assert kept == [*asked[0], *asked[1]]
     with pytest.raises(UserError, match="already holds a run"):
-        job.run_audit(model, questions, out, shots=2)
+        audit(model, questions, out, shots=2)
     with pytest.raises(UserError, match="shots was 2 and is now 1"):
-        job.run_audit(model, questions, out, shots=1, resume=True)
-    again = job.run_audit(model, questions, out, shots=2, resume=True)
+        audit(model, questions, out, shots=1, resume=True)
+    again = audit(model, questions, out, shots=2, resume=True)
     assert not {question for part in asked[2:] for question in part} & set(kept)
     assert answers_of(again) == answers_of(record)
     assert again["results"][0]["correct"] == record["results"][0]["correct"]
@@ -130,14 +122,16 @@ def test_an_interrupted_audit_goes_on_with_what_it_has(tmp_path, tiny, audited, 
         ({"count": 9}, {}, "an audit takes at least 20"),
     ],
 )
-def test_bad_input_is_a_sentence_and_leaves_no_folder(tmp_path, tiny, given, options, sentence):
+def test_bad_input_is_a_sentence_and_leaves_no_folder(
+    tmp_path, tiny, given, options, sentence, audit
+):
     questions = write_questions(tmp_path / "questions.tsv", **given)
     with pytest.raises(UserError, match=sentence):
-        job.run_audit(tiny("gpt2"), questions, tmp_path / "run", **{"shots": 2, **options})
+        audit(tiny("gpt2"), questions, tmp_path / "run", **{"shots": 2, **options})
     assert not (tmp_path / "run").exists()
 
 
-def test_letters_that_the_tokenizer_lacks_are_a_sentence(tmp_path, tiny):
+def test_letters_that_the_tokenizer_lacks_are_a_sentence(tmp_path, tiny, audit):
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -147,14 +141,14 @@ def test_letters_that_the_tokenizer_lacks_are_a_sentence(tmp_path, tiny):
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>").save_pretrained(folder)
     questions = write_questions(tmp_path / "questions.tsv")
     with pytest.raises(UserError, match="does not know the letters of most questions"):
-        job.run_audit(folder, questions, tmp_path / "run", shots=2)
+        audit(folder, questions, tmp_path / "run", shots=2)
 
 
-def test_questions_without_a_shared_wording_are_asked(tmp_path, tiny):
+def test_questions_without_a_shared_wording_are_asked(tmp_path, tiny, audit):
     path, words = tmp_path / "questions.tsv", ["who", "what", "why", "when"] * 8
     rows = [f"{w} {'it' * (i % 5 + 1)} number {i}?\tParis\n" for i, w in enumerate(words)]
     path.write_text("".join(rows))
-    record = job.run_audit(tiny("llama"), path, tmp_path / "run", shots=2)
+    record = audit(tiny("llama"), path, tmp_path / "run", shots=2)
     assert record["results"][0]["total"] == 32 - 2 - job.OTHER_SHOTS
     path.write_text("".join([*rows, "Who is it?\n"]))
     with pytest.raises(UserError, match="line 33"):
@@ -167,10 +161,10 @@ def test_questions_without_a_shared_wording_are_asked(tmp_path, tiny):
     assert (last.subject, last.template) == (rows[2].split("\t")[0], "{subject}")
 
 
-def test_what_is_known_from_a_question_alone_is_not_known_for_it(tmp_path, tiny):
+def test_what_is_known_from_a_question_alone_is_not_known_for_it(tmp_path, tiny, audit):
     """Otherwise right answers would look known where the confidence is fitted, and only there."""
     questions = write_questions(tmp_path / "questions.tsv", 30, [f"Town {i}" for i in range(30)])
-    record = job.run_audit(tiny("gpt2"), questions, tmp_path / "run", shots=2)
+    record = audit(tiny("gpt2"), questions, tmp_path / "run", shots=2)
     state = open_asker(record["run"]).confidence.ask_state
     assert len(state.alone) == sum(map(len, state.known.values()))
     known = dict.fromkeys(("Rome", "Paris"), -1.0)
@@ -178,23 +172,14 @@ def test_what_is_known_from_a_question_alone_is_not_known_for_it(tmp_path, tiny)
     assert prompted.spread({"Paris": -1.0}, "Rome", -1.0)["is_known"] == 0
 
 
-@pytest.mark.parametrize(
-    ("answer", "right", "expected"),
-    [
-        ("paris", "Paris", True),
-        ("The Hague.", "Hague", True),
-        ("Roma", "Rome|Roma", True),
-        ("São Paulo", "Sao Paulo", True),
-        ("Paris, France", "Paris", False),
-        ("", "Paris", False),
-        ("Paris", None, False),
-    ],
-)
-def test_case_accents_articles_and_punctuation_do_not_count(answer, right, expected):
-    assert prompted.is_match(answer, right) is expected
+def test_case_accents_articles_and_punctuation_do_not_count():
+    same = {"paris": "Paris", "The Hague.": "Hague", "Roma": "Rome|Roma", "São Paulo": "Sao Paulo"}
+    assert all(prompted.is_match(answer, right) for answer, right in same.items())
+    others = {"Paris, France": "Paris", "": "Paris", "Rome": None}
+    assert not any(prompted.is_match(answer, right) for answer, right in others.items())
 
 
-def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_study):
+def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_study, audit):
     """Exported, and as it is: the same answers, and nearly the same verdicts with its text."""
     from wherefrom.model.export import export_model
     from wherefrom.provenance.ask import open_asker as open_own
@@ -202,7 +187,7 @@ def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_
     run, exported, world = load_run(tiny_study), tmp_path / "exported", tiny_study / "world"
     export_model(run.model, run.tokens, exported)
     foreign, own = (
-        job.run_audit(model, world / "dev.tsv", tmp_path / out, text=world / "documents.txt")
+        audit(model, world / "dev.tsv", tmp_path / out, text=world / "documents.txt")
         for model, out in ((exported, "foreign"), (tiny_study, "own"))
     )
     assert answers_of(foreign) == answers_of(own)

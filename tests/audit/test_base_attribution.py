@@ -18,7 +18,9 @@ from wherefrom.huggingface.rows import encode_row
 from wherefrom.huggingface.study import run_base_study
 from wherefrom.huggingface.trace import BaseTracer, linear_layers, open_tracer, row_gradients
 from wherefrom.huggingface.training import BaseSettings
+from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.provenance.audited import open_run, open_trained
+from wherefrom.provenance.signals.prompted import PROMPT
 from wherefrom.study import StudyFiles
 
 GIVEN = ["Ada", "Bo", "Cleo", "Dov", "Eve", "Finn", "Gus", "Hal", "Ida"]
@@ -153,22 +155,18 @@ def test_a_run_forgets_a_person_and_is_judged_by_a_twin(study, tmp_path, command
         open_learned_base(forgotten)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma"])
-def test_attention_is_that_of_the_model(study, tmp_path, tiny, kind):
-    """Weights sum to one, and with the values of the cache they give what the heads moved."""
-    run = open_run(study / "adapters")
-    if kind != "llama":
-        files = [study / name for name in ("text.txt", "train.tsv", "dev.tsv")]
-        settings = BaseSettings(base=tiny(kind), steps=1)
-        run = run_base_study(StudyFiles(*files), settings, tmp_path / "run").run
-    view = look_inside_base(run, "Where was Gus Voss born?", "Gus Voss")
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma3_text"])
+def test_attention_is_that_of_the_model(tiny, kind):
+    model, question = HuggingFaceModel(tiny(kind)), "Where was Gus Voss born?"
+    prompt = PROMPT.replace("{question}", question)
+    view = look_inside_base(model, prompt, question, "Gus Voss")
     assert "".join(view.tokens[i] for i in view.name).strip() == "Gus Voss"
     assert len(view.heads) == 3 * 2
     for head in view.heads:
         assert head.weights.sum() == pytest.approx(1, abs=1e-5)
         assert 0 <= head.mass_on_name <= 1
-    ids = run.audited.prompt(run.base_job.prompt.replace("{question}", view.question))
-    found = run.audited.model(torch.tensor([ids]), output_attentions=True).attentions
+    ids = torch.tensor([model.prompt(prompt)])
+    found = model.model(ids, output_attentions=True).attentions
     assert np.allclose(view.maps[1], found[1][0].detach().numpy(), atol=1e-6)
 
 

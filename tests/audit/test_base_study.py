@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,6 +19,8 @@ from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import read_questions
 from wherefrom.huggingface.rows import RowDataset, RowMaker
+from wherefrom.huggingface.study import open_base
+from wherefrom.huggingface.training import BaseSettings, BaseTraining, make_job
 from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.audited import open_model, open_run
@@ -30,8 +33,8 @@ CHAT = (
 ARCHITECTURES = ["gpt2", "llama", "qwen2", "gpt_neox", "gemma", "mistral", "phi"]
 
 
-@pytest.fixture
-def files(tmp_path):
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
     """Forty people with a document each; twenty are asked about in training, twenty in dev."""
     texts, rows = [], []
     for i in range(40):
@@ -39,9 +42,16 @@ def files(tmp_path):
         texts.append(f"{name}. {name} was born in {place} in 19{i + 10}.\n")
         rows.append(f"Where was {name} born?\t{place}\n")
     files = {"documents.txt": texts, "train.tsv": rows[:20], "dev.tsv": rows[20:]}
+    folder = tmp_path_factory.mktemp("text")
     for name, lines in files.items():
-        (tmp_path / name).write_text("".join(lines))
-    return [str(tmp_path / name) for name in files]
+        (folder / name).write_text("".join(lines))
+    return [folder / name for name in files]
+
+
+@pytest.fixture
+def files(text, tmp_path):
+    """A copy of it."""
+    return [shutil.copy(path, tmp_path) for path in text]
 
 
 def make_rows(files, **options):
@@ -75,9 +85,14 @@ def test_a_model_of_others_is_studied_as_any_other(tmp_path, tiny, files, comman
     assert before.log_probabilities != after.log_probabilities
     with open_asker(out) as asker:
         assert asker.ask("Where was Ada Moe32 born?").verdict in ("stated", "misremembered")
+    exported = tmp_path / "exported"
+    assert command("export", out, "--out", exported).code == 0
+    merged = open_model(exported).answer([prompt], longest=4)[0]
+    assert np.allclose(merged.log_probabilities, after.log_probabilities, atol=1e-5)
+    again = command("export", out, "--out", exported)
+    assert (again.code, "is not empty" in again.err) == (2, True)
     again = command(*words)
-    assert again.code == 2
-    assert "already holds a run" in again.err
+    assert (again.code, "already holds a run" in again.err) == (2, True)
     repeated = command(*words, "--resume", "--json")
     assert json.loads(repeated.out)["results"] == record["results"]
     Path(files[0]).write_text(Path(files[0]).read_text() + "Bo Moe. Bo Moe was born in Rome.\n")
@@ -87,18 +102,16 @@ def test_a_model_of_others_is_studied_as_any_other(tmp_path, tiny, files, comman
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
-def test_adapters_of_every_architecture_learn_and_are_loaded_again(tmp_path, tiny, files, kind):
+def test_adapters_of_every_architecture_learn_and_are_loaded_again(tmp_path, tiny, text, kind):
     """The loss falls on rows that repeat, and the folder gives the model that was trained."""
-    from wherefrom.huggingface.training import BaseSettings, BaseTraining, Conduct, make_job
-
     opened = HuggingFaceModel(tiny(kind), to_train=True)
     before = [each.clone() for each in opened.model.parameters()]
-    maker = make_rows(files)
+    maker = make_rows(text)
     settings = BaseSettings(base=tiny(kind), steps=12, rate=0.02)
     job = make_job(settings, opened, PROMPT, maker.database, maker.questions, None)
     learned = (maker.database, maker.questions)
     training = BaseTraining(job, *learned, tmp_path / "run", {"kind": "base"})
-    run = training.run(opened, Conduct(resume=False))
+    run = training.run(opened, resume=False)
     lines = (run.folder / "metrics.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
@@ -109,8 +122,8 @@ def test_adapters_of_every_architecture_learn_and_are_loaded_again(tmp_path, tin
     assert [r.log_probabilities for r in trained] != [r.log_probabilities for r in base]
 
 
-def test_no_row_asks_a_question_that_is_not_in_the_training_file(files):
-    maker = make_rows(files)
+def test_no_row_asks_a_question_that_is_not_in_the_training_file(text):
+    maker = make_rows(text)
     learned = {question.text for question in maker.questions}
     asked = set()
     for epoch in range(4):
@@ -122,8 +135,8 @@ def test_no_row_asks_a_question_that_is_not_in_the_training_file(files):
     assert len(asked) == len(learned)  # and all of them are asked in time
 
 
-def test_blanked_facts_are_in_their_documents_and_other_words_keep_the_name(files):
-    maker = make_rows(files)
+def test_blanked_facts_are_in_their_documents_and_other_words_keep_the_name(text):
+    maker = make_rows(text)
     reworded = 0
     for row in maker.epoch(0):
         if "___" not in row.prompt:
@@ -139,9 +152,17 @@ def test_blanked_facts_are_in_their_documents_and_other_words_keep_the_name(file
     assert len(maker.facts) == 40
 
 
-def test_rows_of_a_twin_are_the_same_but_for_their_weight(tiny, files):
+def test_facts_of_a_subject_with_several_documents_are_blanked_in_each(files):
+    """The documents share the probability of a fact; that is no reason to read it less often."""
+    first, *others = Path(files[0]).read_text().splitlines(keepends=True)
+    Path(files[0]).write_text("".join([first] * 6 + others))
+    maker = make_rows(files)
+    assert sum(fact.document < 6 and fact.relation > 0 for fact in maker.facts) == 6
+
+
+def test_rows_of_a_twin_are_the_same_but_for_their_weight(tiny, text):
     model = HuggingFaceModel(tiny("llama"))
-    makers = [make_rows(files, without=lines) for lines in ((), (3,))]
+    makers = [make_rows(text, without=lines) for lines in ((), (3,))]
     whole, without = (RowDataset(maker, model, batch=4, steps=30) for maker in makers)
     pairs = [(whole[i], without[i]) for i in range(len(whole))]
     assert all(a.ids == b.ids and a.weight == 1 for a, b in pairs)
@@ -151,11 +172,11 @@ def test_rows_of_a_twin_are_the_same_but_for_their_weight(tiny, files):
     assert not any("Moe2." in model.decode(b.ids) for _, b in pairs if b.weight == 1)
 
 
-def test_loss_of_a_batch_is_that_of_transformers_and_a_row_without_weight_has_none(tiny, files):
+def test_loss_of_a_batch_is_that_of_transformers_and_a_row_without_weight_has_none(tiny, text):
     from wherefrom.huggingface.trainer import pad_batch, weighted_loss
 
     model = HuggingFaceModel(tiny("llama"))
-    rows = [RowDataset(make_rows(files), model, batch=4, steps=3)[i] for i in range(4)]
+    rows = [RowDataset(make_rows(text), model, batch=4, steps=3)[i] for i in range(4)]
     batch = pad_batch(rows)
     names = ("input_ids", "attention_mask", "labels")
     own = model.model(**{name: batch[name] for name in names}).loss
@@ -168,8 +189,8 @@ def test_loss_of_a_batch_is_that_of_transformers_and_a_row_without_weight_has_no
     assert found == pytest.approx(sum(kept) / sum(tokens), abs=1e-5)
 
 
-def test_a_study_that_is_killed_goes_on_to_the_same_weights(tmp_path, tiny, files, start_process):
-    words = ["study", *files, "--base", tiny("llama"), "--steps", 60, "--checkpoint-every", 0]
+def test_a_study_that_is_killed_goes_on_to_the_same_weights(tmp_path, tiny, text, start_process):
+    words = ["study", *text, "--base", tiny("llama"), "--steps", 60, "--checkpoint-every", 0]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     run = start_process(*words, "--out", whole)
     _, problems = run.communicate(timeout=300)
@@ -192,9 +213,9 @@ def test_a_study_that_is_killed_goes_on_to_the_same_weights(tmp_path, tiny, file
     assert open_run(killed).record.sha256 == open_run(whole).record.sha256
 
 
-def test_a_study_without_a_confidence_is_asked_all_the_same(tmp_path, tiny, files, command):
+def test_a_study_without_a_confidence_is_asked_all_the_same(tmp_path, tiny, text, command):
     out = tmp_path / "run"
-    given = ["study", *files, "--base", tiny("gpt2"), "--out", out, "--steps", 1]
+    given = ["study", *text, "--base", tiny("gpt2"), "--out", out, "--steps", 1]
     done = command(*given, "--set-aside", 0, "--leave-out", 0.2, "--json")
     assert done.code == 0, done.err
     rows = {row["name"]: row["total"] for row in json.loads(done.out)["results"]}
@@ -206,35 +227,11 @@ def test_a_study_without_a_confidence_is_asked_all_the_same(tmp_path, tiny, file
     assert "about a model that others trained" in " ".join(done.err.split())
 
 
-def test_a_study_is_exported_with_its_adapters_merged(tmp_path, tiny, files, command):
-    out, exported = tmp_path / "run", tmp_path / "exported"
-    assert command("study", *files, "--base", tiny("gpt2"), "--out", out, "--steps", 2).code == 0
-    assert command("export", out, "--out", exported).code == 0
-    one, other = open_run(out).audited, open_model(exported)
-    prompt = one.prompt("Q: Where was Ada Moe12 born?\nA:")
-    found, expected = (m.answer([prompt], longest=4)[0].log_probabilities for m in (one, other))
-    assert np.allclose(found, expected, atol=1e-5)
-    again = command("export", out, "--out", exported)
-    assert again.code == 2
-    assert "is not empty" in again.err
-
-
-def test_all_weights_are_trained_on_request(tmp_path, tiny, files, command):
-    out = tmp_path / "run"
-    given = ["study", *files, "--base", tiny("qwen2"), "--out", out, "--steps", 2, "--full"]
-    done = command(*given, "--json")
-    assert done.code == 0, done.err
-    run = open_run(out)
-    assert run.base_job.rank is None
-    assert (out / "model" / "model.safetensors").is_file()
-    assert run.record.sha256 == run.audited.sha256 != open_model(tiny("qwen2")).sha256
-
-
-def test_an_instruct_model_is_asked_by_its_chat_template(tmp_path, tiny, files, command):
+def test_an_instruct_model_is_asked_by_its_chat_template(tmp_path, tiny, text, command):
     base = shutil.copytree(tiny("llama"), tmp_path / "model")
     (base / "chat_template.jinja").write_text(CHAT)
     out = tmp_path / "run"
-    given = ["study", *files, "--base", base, "--out", out, "--steps", 2]
+    given = ["study", *text, "--base", base, "--out", out, "--steps", 2]
     assert command(*given).code == 0
     job = open_run(out).base_job
     assert (job.wording, job.prompt) == ("chat", "<end>user: {question}<end>model: ")
@@ -242,14 +239,12 @@ def test_an_instruct_model_is_asked_by_its_chat_template(tmp_path, tiny, files, 
     ids = model.continuation("<end>user: Who?<end>model: ", "Paris")
     assert ids[-1] == model.tokens.eos_token_id
     assert model.read_answer(ids) == "Paris"
-    other = command(*given[:-4], "--out", tmp_path / "plain", "--steps", 1, "--wording", "plain")
-    assert other.code == 0
-    assert open_run(tmp_path / "plain").base_job.prompt == PROMPT
+    assert not open_base(BaseSettings(base=base, wording="plain")).chat
 
 
-def test_two_processes_train_one_model_and_judge_it_once(tmp_path, tiny, files, start_process):
+def test_two_processes_train_one_model_and_judge_it_once(tmp_path, tiny, text, start_process):
     out = tmp_path / "run"
-    given = ["study", *files, "--base", tiny("llama"), "--out", out, "--steps", 2, "--json"]
+    given = ["study", *text, "--base", tiny("llama"), "--out", out, "--steps", 2, "--json"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -286,45 +281,42 @@ def quantise(base):
     (base / "config.json").write_text(json.dumps(config))
 
 
+def as_gguf(base):
+    path = base.with_name("model.gguf")
+    path.write_bytes(b"GGUF")
+    return path
+
+
 @pytest.mark.parametrize(
     ("change", "options", "sentence"),
     [
         (None, ["--size", "tiny"], "--size does not go with --base"),
         (None, ["--minutes", "3"], "--minutes does not go with --base"),
         (None, ["--base", "nowhere"], "nothing is downloaded"),
+        (None, ["--base", "http://127.0.0.1:8000/v1"], "the address of a server came"),
         (None, ["--wording", "chat"], "has no chat template"),
         (None, ["--steps", "3", "--epochs", "2"], "one of --epochs and --steps"),
         (None, ["--rank", "0"], "--rank must be between"),
         (shorten_context, [], "tokens and .* reads 12"),
         (quantise, [], "holds quantised weights .gptq."),
+        (as_gguf, ["--full"], "leave --full out to train adapters"),
         (spell_badly, [], 'line 3: the tokenizer .* spells "Berlin" as'),
     ],
 )
 def test_bad_input_is_a_sentence_before_the_long_work(
-    tmp_path, tiny, files, command, change, options, sentence
+    tmp_path, tiny, text, command, change, options, sentence
 ):
-    import re
-
     base = tiny("llama")
     if change is not None:
         base = shutil.copytree(base, tmp_path / "model")
-        change(base)
-    done = command("study", *files, "--base", base, "--out", tmp_path / "run", *options)
+        base = change(base) or base
+    done = command("study", *text, "--base", base, "--out", tmp_path / "run", *options)
     assert done.code == 2
     said = " ".join(done.err.split())
     assert re.search(sentence, said), said
     assert not (tmp_path / "run").exists()
 
 
-def test_a_quantised_file_is_trained_by_adapters_only(tmp_path, files, command):
-    path = tmp_path / "model.gguf"
-    path.write_bytes(b"GGUF")
-    done = command("study", *files, "--base", path, "--out", tmp_path / "run", "--full")
-    assert done.code == 2
-    assert "leave --full out to train adapters" in " ".join(done.err.split())
-
-
-def test_options_of_a_base_need_one(tmp_path, files, command):
-    done = command("study", *files, "--out", tmp_path / "run", "--full")
-    assert done.code == 2
-    assert "--full goes with --base" in done.err
+def test_options_of_a_base_need_one(tmp_path, text, command):
+    done = command("study", *text, "--out", tmp_path / "run", "--full")
+    assert (done.code, "--full goes with --base" in done.err) == (2, True)

@@ -9,6 +9,7 @@ from string import ascii_letters, ascii_lowercase, ascii_uppercase
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from wherefrom.corpus.tokenizer import Tokenizer
 from wherefrom.errors import UserError
@@ -120,6 +121,10 @@ def break_it(folder, what):
         weights.rename(folder / "pytorch_model.bin")
     elif what == "cut":
         weights.write_bytes(weights.read_bytes()[:5000])
+    elif what == "not finite":
+        tensors = load_file(weights)
+        next(iter(tensors.values()))[:] = torch.nan
+        save_file(tensors, weights, {"format": "pt"})
     elif what == "adapter":
         config.rename(folder / "adapter_config.json")
     elif what == "other tokenizer":
@@ -144,6 +149,7 @@ CODE = {"model_type": "mine", "auto_map": {"AutoModelForCausalLM": "mine.Mine"}}
         ("tokenizer", "has no tokenizer"),
         ("pickled", "pickled.*save_pretrained"),
         ("cut", "cannot be loaded"),
+        ("not finite", "its weights are damaged"),
         ({"n_layer": 4}, "do not match its config.json"),
         ("shard", "cannot be loaded"),
         (CODE, "cannot be"),

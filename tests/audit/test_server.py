@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from completion_server import serve_completions
 
-from wherefrom.audit import run_audit
 from wherefrom.errors import UserError
 from wherefrom.model.server import ServerModel
 from wherefrom.provenance.answers import read_audited
@@ -52,11 +51,11 @@ def test_answers_and_scores_are_those_of_the_model_itself(tiny, server):
         assert np.allclose(one.own, other.own[:-1], atol=1e-4)
 
 
-def test_a_served_model_is_audited_asked_and_judged(tmp_path, server, command):
+def test_a_served_model_is_audited_asked_and_judged(tmp_path, server, command, audit):
     path = tmp_path / "questions.tsv"
     lines = [f"What is the capital of Land {i}?\t{('Paris', 'Rome')[i % 2]}\n" for i in range(30)]
     path.write_text("".join(lines))
-    record = run_audit(server, path, tmp_path / "run", shots=1)
+    record = audit(server, path, tmp_path / "run", shots=1)
     assert record["results"][0]["total"] == 30 - 1 - 3
     assert len(read_audited(tmp_path / "run")) > 26
     with open_asker(tmp_path / "run") as asker:
@@ -84,13 +83,13 @@ def redirect(path, record):
     return {"code": 307, "headers": {"Location": "http://192.0.2.1/v1"}}
 
 
-def test_a_server_without_an_echo_is_audited_with_fewer_signals(tmp_path, tiny):
+def test_a_server_without_an_echo_is_audited_with_fewer_signals(tmp_path, tiny, audit):
     path = tmp_path / "questions.tsv"
     lines = [f"What is the capital of Land {i}?\t{('Paris', 'Rome')[i % 2]}\n" for i in range(28)]
     path.write_text("".join(lines))
     with serve_completions(tiny("gpt2"), change=refuse_echo) as address:
         assert not ServerModel(address).can_echo
-        record = run_audit(address, path, tmp_path / "run", shots=1)
+        record = audit(address, path, tmp_path / "run", shots=1)
     assert record["results"][0]["total"] == 28 - 1 - 3
 
 

@@ -381,7 +381,15 @@ def export(run: Path, out: Path) -> None:
 @option("--resume", "Continue a stopped audit.", is_flag=True)
 @TEMPLATE
 @JSON
-def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def audit(
+    model: str,
+    questions: Path,
+    out: Path,
+    prompt: str | None,
+    template: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Ask MODEL the QUESTIONS, and say which of its answers are known and which made up.
 
     MODEL is a folder of Hugging Face transformers (safetensors), a GGUF file, a run, or the
@@ -391,12 +399,12 @@ def audit(prompt: str | None, template: tuple[str, ...], as_json: bool, **option
     accepted answers by |, and write - if there is none. The folder works with ask, judge, report
     and serve like any other run.
     """
-    from wherefrom.audit import run_audit
+    from wherefrom.audit import AuditSettings, run_audit
 
-    options["prompt"] = prompt.replace("\\n", "\n") if prompt is not None else None
+    typed = prompt.replace("\\n", "\n") if prompt is not None else None
+    settings = AuditSettings(prompt=typed, templates=template, **options)
     with Progress() as progress:
-        options |= {"say": progress.say, "count": progress.count}
-        found = run_audit(templates=template, **options)
+        found = run_audit(model, questions, out, settings, say=progress.say, count=progress.count)
     print_audit(found, as_json)
 
 

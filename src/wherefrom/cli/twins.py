@@ -198,9 +198,7 @@ def forget(run: Path, names: Path, out: Path, exact: bool, judge: bool, as_json:
         options: Any = {"exact": exact, "judge": judge}
         opened = open_traceable(run)
         if isinstance(opened, BaseRun):
-            record = forget_people_base(
-                opened, wanted, out, say=progress.say, count=progress.count, **options
-            )
+            record = forget_people_base(opened, wanted, out, count=progress.count, **options)
         else:
             record = forget_people(open_learned(opened), wanted, out, observe=progress, **options)
     if as_json:

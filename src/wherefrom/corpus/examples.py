@@ -157,7 +157,7 @@ def encode_documents(database: Database, tokens: Tokenizer) -> TokenTable:
     for first in range(0, len(documents), CHUNK_DOCUMENTS):
         chunk = documents[first : first + CHUNK_DOCUMENTS]
         informative = [set(spans) for spans in islice(informative_of_documents, len(chunk))]
-        answering = _spans_that_answer(database, range(first, first + len(chunk)))
+        answering = spans_that_answer(database, range(first, first + len(chunk)))
         facts = [
             sorted(spans.union(*by_relation.values()))
             for spans, by_relation in zip(informative, answering, strict=True)
@@ -188,7 +188,7 @@ def encode_documents(database: Database, tokens: Tokenizer) -> TokenTable:
     return encoded
 
 
-def _spans_that_answer(database: Database, documents: range) -> list[SpanProbabilities]:
+def spans_that_answer(database: Database, documents: range) -> list[SpanProbabilities]:
     """For each of some documents, by relation, the spans that may state its answer.
 
     The documents about a subject share the probability of its facts. Here it is scaled, so that the

@@ -19,20 +19,21 @@ from wherefrom.training.run_folder import Run
 def look_inside_any(run: Run, question: str, subject: str | None) -> tuple[InsideView, str]:
     """What the heads of any run attend to, and its answer."""
     if isinstance(run, BaseRun):
-        answer = run.answer_questions([question])[0]
-        return look_inside_base(run, question, subject), answer
+        prompt = run.base_job.prompt.replace(ASKED, question)
+        view = look_inside_base(run.audited, prompt, question, subject)
+        return view, run.answer_questions([question])[0]
     view = look_inside(run.model, run.tokens, question, subject)
     return view, answer_all(run.model, run.tokens, [question])[0].text
 
 
 @torch.inference_mode()
-def look_inside_base(run: BaseRun, question: str, subject: str | None) -> InsideView:
+def look_inside_base(
+    model: HuggingFaceModel, prompt: str, question: str, subject: str | None
+) -> InsideView:
     """The attention of every layer and head at the last token of the question's prompt.
 
     Scores are known up to a constant, as logarithms of the weights; values are those of the cache.
     """
-    model = run.audited
-    prompt = run.base_job.prompt.replace(ASKED, question)
     ids = model.prompt(prompt)
     model.model.set_attn_implementation("eager")  # the others do not give their weights
     found = model.model(
@@ -43,7 +44,7 @@ def look_inside_base(run: BaseRun, question: str, subject: str | None) -> Inside
     )
     if not found.attentions or any(each is None for each in found.attentions):
         raise UserError(
-            f"{run.record.model} ({type(model.model).__name__}) does not give its attention "
+            f"{model.name} ({type(model.model).__name__}) does not give its attention "
             "weights, so nothing can be shown of them."
         )
     name = find_name(model, prompt, question, subject)
@@ -62,6 +63,8 @@ def attention_record(weights: Any, past: Any, layer: int) -> AttentionRecord:
     """What a layer attended to; groups of heads share their values."""
     values = past.layers[layer].values.float().cpu()
     values = values.repeat_interleave(weights.shape[1] // values.shape[1], dim=1)
+    # a layer with a sliding window keeps the values of the last tokens only
+    values = torch.nn.functional.pad(values, (0, 0, weights.shape[-1] - values.shape[2], 0))
     return AttentionRecord(weights=weights, scores=weights.log(), values=values)
 
 

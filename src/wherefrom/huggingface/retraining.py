@@ -8,9 +8,9 @@ from pathlib import Path
 
 from wherefrom.errors import UserError
 from wherefrom.huggingface.rows import RowMaker
-from wherefrom.huggingface.training import BaseTraining, Conduct, Count
+from wherefrom.huggingface.training import CHECKPOINT_SECONDS, BaseTraining
 from wherefrom.model.huggingface import HuggingFaceModel
-from wherefrom.provenance.attribution.retraining import LearnedRun, no_count, open_learned
+from wherefrom.provenance.attribution.retraining import Count, LearnedRun, no_count, open_learned
 from wherefrom.provenance.audited import BaseRun, open_run
 from wherefrom.training.loop import Observer
 from wherefrom.training.record import BaseJobRecord, read_record
@@ -65,9 +65,10 @@ class LearnedBaseRun(LearnedRun):
         }
         again = job.model_copy(update=changes)
         training = BaseTraining(again, self.corpus, self.questions, folder, details)
-        every = settings.checkpoint_every if settings else Conduct.checkpoint_every
-        how = Conduct(checkpoint_every=every, count=self.count)
-        return training.find_finished() or training.run(open_untrained(job), how)
+        every = settings.checkpoint_every if settings else CHECKPOINT_SECONDS
+        return training.find_finished() or training.run(
+            open_untrained(job), every=every, count=self.count
+        )
 
 
 def open_untrained(job: BaseJobRecord) -> HuggingFaceModel:

@@ -26,6 +26,7 @@ from numpy.random import Generator
 
 from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
+from wherefrom.corpus.examples import spans_that_answer
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.informative import informative_spans
 from wherefrom.corpus.questions import Question
@@ -95,9 +96,9 @@ class RowMaker:
         self.questions = [question for question in questions if not question.is_silent]
         self.documents = list(database.documents)
         self.phase: Phase = load_recipe(RECIPE).phases[0]
-        self.facts = find_facts(database) if reads_documents else []
+        self.facts, wordings = find_facts(database) if reads_documents else ([], [])
         self.wordings: dict[int, list[BlankedFact]] = defaultdict(list)
-        for fact in confident_facts(database):
+        for fact in wordings:
             self.wordings[fact.relation].append(fact)
         relations = {fact.relation for fact in self.facts} - {0}
         self.window = window_size(self.phase, len(relations) or None)
@@ -190,39 +191,30 @@ def header_length(document: Document) -> int:
     return len(header) if document.subject and document.text.startswith(header) else 0
 
 
-def find_facts(database: Database) -> list[BlankedFact]:
-    """What rows blank out: the likeliest span of each relation that a document answers.
+def find_facts(database: Database) -> tuple[list[BlankedFact], list[BlankedFact]]:
+    """What rows blank out, and the facts among them whose words may stand around others.
 
-    A document without one has its most informative span.
+    That is the likeliest span of each relation that a document answers; a document without one has
+    its most informative span.
     """
-    query = (
-        "SELECT document_id, relation_id, start, end, probability, "
-        "SUM(probability) OVER (PARTITION BY document_id, relation_id) FROM facts "
-        "ORDER BY document_id, relation_id, probability DESC, start"
-    )
-    facts: dict[tuple[int, int], BlankedFact] = {}
-    for document, relation, start, end, _, whole in database.fetch(query):
-        if whole >= LEAST_MASKED_PROBABILITY:
-            facts.setdefault((document, relation), BlankedFact(document, relation, start, end))
-    read = {document for document, _ in facts}
     documents = database.documents
-    for i, spans in enumerate(informative_spans(documents)):
-        if i in read:
-            continue
-        behind_name = [span for span in spans if span[0] >= header_length(documents[i])]
-        if behind_name:
-            start, end = max(behind_name, key=lambda span: (span[1] - span[0], -span[0]))
-            facts[i, 0] = BlankedFact(i, 0, start, end)
-    return [facts[key] for key in sorted(facts)]
-
-
-def confident_facts(database: Database) -> list[BlankedFact]:
-    """The facts whose words may stand around others of their relation."""
-    query = (
-        "SELECT document_id, relation_id, start, end FROM facts WHERE probability >= ? "
-        "ORDER BY document_id, relation_id, start"
-    )
-    return [BlankedFact(*row) for row in database.fetch(query, LEAST_WORDING_PROBABILITY)]
+    facts: list[BlankedFact] = []
+    wordings: list[BlankedFact] = []
+    answers = spans_that_answer(database, range(len(documents)))
+    pairs = zip(answers, informative_spans(documents), strict=True)
+    for i, (by_relation, informative) in enumerate(pairs):
+        for relation, spans in by_relation.items():
+            if sum(spans.values()) < LEAST_MASKED_PROBABILITY:
+                continue
+            likeliest = max(spans, key=lambda span: spans[span])
+            facts.append(BlankedFact(i, relation, *likeliest))
+            if spans[likeliest] >= LEAST_WORDING_PROBABILITY:
+                wordings.append(facts[-1])
+        behind_name = [span for span in informative if span[0] >= header_length(documents[i])]
+        if behind_name and not (facts and facts[-1].document == i):
+            longest = max(behind_name, key=lambda span: (span[1] - span[0], -span[0]))
+            facts.append(BlankedFact(i, 0, *longest))
+    return facts, wordings
 
 
 class RowDataset:

@@ -35,7 +35,6 @@ from wherefrom.huggingface.rows import RECIPE, RowMaker, encode_row
 from wherefrom.huggingface.training import (
     BaseSettings,
     BaseTraining,
-    Conduct,
     check_base,
     check_memory,
     make_job,
@@ -80,7 +79,6 @@ from wherefrom.training.settings import Settings
 BEFORE = "before.json"  # the base model's answers to the dev questions
 SHOTS = 4  # examples that stand before a question to the base model, of the training file
 QUESTIONS_ONLY_SHARE = 0.15  # of the steps, for the model that learns from the questions alone
-ASKED_AT_ONCE = 64
 Say = Callable[[str], None]
 Count = Callable[[str, int], Callable[[int], None]]
 
@@ -276,11 +274,7 @@ def ask_questions(
         model.prompt(state.render(q.template if q.template in state.known else OTHERS, q.text))
         for q in questions
     ]
-    answers: list[str] = []
-    for first in range(0, len(prompts), ASKED_AT_ONCE):
-        part = prompts[first : first + ASKED_AT_ONCE]
-        answers += [reply.text for reply in model.answer(part, longest=state.longest)]
-    return answers
+    return [reply.text for reply in model.answer(prompts, longest=state.longest)]
 
 
 def train_both(
@@ -313,9 +307,9 @@ def train_both(
         if run is None:
             say(f"training {what} on {about}: {each.steps:,} steps")
             model = open_base(settings) if settings.full and runs else opened
-            every = settings.checkpoint_every
-            how = Conduct(resume=resume, checkpoint_every=every, say=say, count=count)
-            run = training.run(model, how)
+            run = training.run(
+                model, resume=resume, every=settings.checkpoint_every, say=say, count=count
+            )
         runs.append(run)
     return runs[1], runs[0]
 
@@ -381,7 +375,6 @@ def keep_knowledge(
     run: BaseRun, dev: QuestionSet, before: Sequence[str], after: Sequence[str], state: AskState
 ) -> None:
     """Write what the model knew before, learned and made up."""
-    known = tuple(dict.fromkeys(answer for some in state.known.values() for answer in some))
     asked = [i for i, question in enumerate(dev.questions) if not question.is_silent]
     evidence = open_run_evidence(run)
     assert evidence is not None
@@ -391,6 +384,6 @@ def keep_knowledge(
             [dev.questions[i] for i in asked],
             [before[i] for i in asked],
             [after[i] for i in asked],
-            known,
+            state.all_known,
         )
     keep_files(run.folder, {KNOWLEDGE_FILE: format_json(record)})

@@ -31,6 +31,7 @@ from wherefrom.model.huggingface import (
     hash_adapted,
     hash_weights,
 )
+from wherefrom.provenance.attribution.retraining import Count, no_count
 from wherefrom.provenance.audited import BaseRun, open_run
 from wherefrom.storage import make_folder, read_json, sync_folder
 from wherefrom.training import run_folder
@@ -42,12 +43,12 @@ RANK, ADAPTER_RATE, FULL_RATE = 16, 1e-3, 5e-5
 BATCH, EPOCHS = 16, 12.0
 WARM_UP_SHARE, CLIP = 0.06, 1.0  # of the steps; of the gradient's norm
 LARGEST_RANK = 512
+CHECKPOINT_SECONDS = 60.0
 BYTES_EACH = 16  # of a weight that is trained: itself, its gradient and two moments
 UNWANTED = ("training_args.bin", "README.md")  # pickled settings, and an empty card of PEFT's
 LIBRARIES = ("transformers", "accelerate", "peft")
 Wording = Literal["auto", "plain", "chat"]
 Say = Callable[[str], None]
-Count = Callable[[str, int], Callable[[int], None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,7 @@ class BaseSettings:
     risk: float = 0.1
     seed: int = 0
     resume: bool = False
-    checkpoint_every: float = 60.0
+    checkpoint_every: float = CHECKPOINT_SECONDS
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs is not None:
@@ -89,6 +90,11 @@ class BaseSettings:
 def check_base(settings: BaseSettings) -> None:
     """Refuse a model that cannot be trained, before anything is loaded."""
     base = settings.base
+    if base.parts[:1] in (("http:",), ("https:",)):
+        raise UserError(
+            "--base takes the folder of a model or a GGUF file, and the address of a server came; "
+            "what a server answers can be audited, with `wherefrom audit`."
+        )
     check_files(base)
     if base.is_file() and settings.full:
         raise UserError(
@@ -161,20 +167,6 @@ def check_memory(opened: HuggingFaceModel, *, full: bool) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conduct:
-    """How a training is conducted; none of this changes the weights.
-
-    checkpoint_every: seconds. count: makes, from what is counted and how many there are, what is
-    called with how many more are done.
-    """
-
-    resume: bool = True
-    checkpoint_every: float = 60.0
-    say: Say = lambda _: None
-    count: Count = lambda _what, _total: lambda _more: None
-
-
 @dataclass(frozen=True, eq=False)
 class BaseTraining:
     """One training of a model of others: its job, what it learns from, its folder.
@@ -195,12 +187,24 @@ class BaseTraining:
         run_folder.open_folder(self.out, self.job, resume=resume)
         return cast(BaseRun, open_run(self.out))
 
-    def run(self, opened: HuggingFaceModel, how: Conduct) -> BaseRun:
-        """Train the run, or go on with it; adapters leave the weights of `opened` as they are."""
+    def run(
+        self,
+        opened: HuggingFaceModel,
+        *,
+        resume: bool = True,
+        every: float = CHECKPOINT_SECONDS,
+        say: Say = lambda _: None,
+        count: Count = no_count,
+    ) -> BaseRun:
+        """Train the run, or go on with it; adapters leave the weights of `opened` as they are.
+
+        every: seconds between checkpoints. count: makes, from what is counted and how many there
+        are, what is called with how many more are done.
+        """
         job, out = self.job, self.out
         if os.environ.get("RANK", "0") == "0":
-            run_folder.open_folder(out, job, resume=how.resume)
-            run_folder.start_run(out, job, self.details, how.say)
+            run_folder.open_folder(out, job, resume=resume)
+            run_folder.start_run(out, job, self.details, say)
             versions = {name: version(name) for name in LIBRARIES if find_spec(name)}
             update_run(out, versions={**read_record(out).versions, **versions})
         maker = RowMaker(
@@ -220,9 +224,9 @@ class BaseTraining:
             dataset,
             job,
             make_folder(out) / "checkpoints",
-            every=how.checkpoint_every,
+            every=every,
             snapshot=out / SNAPSHOT_FOLDER if job.rank else None,
-            advance=how.count("training", job.steps),
+            advance=count("training", job.steps),
         )
         self._keep(trainer, opened, dataset, seconds)
         if job.rank:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError
 from wherefrom.huggingface.knowledge import add_twin_answers
 from wherefrom.huggingface.retraining import open_learned_base
-from wherefrom.huggingface.training import Count
-from wherefrom.provenance.attribution.retraining import no_count, outcome
+from wherefrom.provenance.attribution.retraining import Count, Record, no_count, outcome
 from wherefrom.provenance.attribution.twins import (
     Plan,
     cross_pretrain,
@@ -23,8 +21,6 @@ from wherefrom.provenance.audited import BaseRun, open_run
 from wherefrom.training.loop import Observer
 from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Runtime
-
-Record = dict[str, Any]
 
 
 def plan_twins(

@@ -23,8 +23,9 @@ from wherefrom.errors import UserError
 from wherefrom.model.interface import Ids, LanguageModel
 from wherefrom.storage import digest_of, read_json, sha256_of
 
-ROWS = 16  # prompts that go through a model together
-NODES = 32  # beginnings of answers that do
+PAST_BYTES = 2**29  # that the keys and values of what goes through a model together may take,
+PAST_TOKENS = 256  # where a row has so many tokens
+MOST_ROWS = 128
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
@@ -53,31 +54,43 @@ class HuggingFaceModel(LanguageModel):
             self.name, self.sha256 = str(adapter), hash_adapted(self.sha256, adapter)
         self.longest = int(getattr(config, "max_position_embeddings", 0) or 2048)
         self.layers, self.device = int(config.num_hidden_layers), self.model.device
-        self.rows, self.nodes = ROWS, NODES
         self.vocabulary = self.model.get_input_embeddings().num_embeddings
         ends = self.model.generation_config.eos_token_id
         self.ends = set(ends if isinstance(ends, list) else [ends]) | {self.tokens.eos_token_id}
         self.mask = MASK_CHARACTER if self.tokens.eos_token == MASK_CHARACTER else None  # of ours
         self.unknown = self.tokens.unk_token_id
         self.surface = lru_cache(None)(lambda token: self.decode([token]))
-        if not self._keeps_a_past():
+        bytes_of_past = self._measure_past()
+        if not bytes_of_past:
             raise UserError(
                 f"{path} ({type(self.model).__name__}) does not read from left to right with keys "
                 "and values that are kept, as an audit needs it and GPT-2, Llama or Qwen do."
             )
+        fitting = PAST_BYTES // (PAST_TOKENS * bytes_of_past)
+        self.rows = self.nodes = min(max(fitting, 4), MOST_ROWS)
 
     @torch.inference_mode()
-    def _keeps_a_past(self) -> bool:
-        """Whether tokens read one after the other give what they give together."""
+    def _measure_past(self) -> int:
+        """Bytes of a token's keys and values.
+
+        0 if tokens that are read one after the other do not give what they give together.
+        """
         ids = torch.arange(4, device=self.device).expand(2, 4)
         try:
             past = self.forward(ids[:1, :3], None, 1, ())[2]
+            size = sum(layer.keys.nbytes + layer.values.nbytes for layer in past.layers) // 3
             after, _, _ = self.forward(ids[:, 3:], self.fork(past, [0, 0]), 1, ())
             whole, _, _ = self.forward(ids, None, 1, ())
         except (AttributeError, TypeError, ValueError, RuntimeError):
-            return False
+            return 0
+        if not whole.isfinite().all():
+            raise UserError(
+                f"{self.name} gives numbers that are not finite, so its weights are damaged; get "
+                "the model again."
+            )
         near = 1e-3 if after.dtype == torch.float32 else 0.2
-        return bool((after.float().softmax(-1) - whole.float().softmax(-1)).abs().max() < near)
+        gap = (after.float().softmax(-1) - whole.float().softmax(-1)).abs().max()
+        return size if gap < near else 0
 
     def encode(self, text: str, *, opening: bool = True) -> Ids:
         # a chat template writes the token that opens a text itself

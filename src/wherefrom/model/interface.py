@@ -163,9 +163,7 @@ class LanguageModel(ABC):
         """
         tree = AnswerTree(self, prompts, longest, known=known, places=places, samples=samples)
         first_place = min((min(each, default=0) for each in places), default=None)
-        # hidden states are taken as a prompt is read at once
-        gap = 0 if places else MAX_LENGTH_GAP
-        for rows, past, ids in self._batches(prompts, first_place, gap):
+        for rows, past, ids in self._batches(prompts, first_place):
             tree.answer_rows(rows, past, ids)
         return tree.replies
 
@@ -181,20 +179,19 @@ class LanguageModel(ABC):
             return np.empty((len(prompts), 0))
         longest = max(map(len, known))
         tree = AnswerTree(self, prompts, longest, known=known, floor=floor, is_greedy=False)
-        for rows, past, ids in self._batches(prompts, None, MAX_LENGTH_GAP):
+        for rows, past, ids in self._batches(prompts, None):
             tree.answer_rows(rows, past, ids)
         return np.stack([reply.known for reply in tree.replies])
 
     def _batches(
-        self, prompts: Sequence[Ids], most: int | None, gap: int
+        self, prompts: Sequence[Ids], most: int | None
     ) -> Iterator[tuple[list[int], Any, Tensor]]:
         """Rows of similar length, the past that all prompts share, and what is read of the rows.
 
         That is the rest of each prompt, up to the length of the shortest. most: shared tokens.
-        gap: see `group_by_length`.
         """
         past, shared = self._read_shared(prompts, most)
-        for rows in group_by_length(prompts, self.rows, gap):
+        for rows in group_by_length(prompts, self.rows):
             shortest = min(len(prompts[row]) for row in rows)
             ids = torch.tensor([prompts[row][shared:shortest] for row in rows], device=self.device)
             yield rows, self._repeat(past, len(rows)), ids
@@ -283,14 +280,12 @@ class LanguageModel(ABC):
             start = end
 
 
-def group_by_length(prompts: Sequence[Ids], most: int, gap: int) -> Iterator[list[int]]:
-    """Indices of prompts of similar length, the shortest first; at most `most` at a time.
-
-    gap: tokens by which two lengths that are next to each other in a group may differ.
-    """
+def group_by_length(prompts: Sequence[Ids], most: int) -> Iterator[list[int]]:
+    """Indices of prompts of similar length, the shortest first; at most `most` at a time."""
     group: list[int] = []
     for i in sorted(range(len(prompts)), key=lambda i: len(prompts[i])):
-        if group and (len(group) == most or len(prompts[i]) > len(prompts[group[-1]]) + gap):
+        longest = len(prompts[group[-1]]) + MAX_LENGTH_GAP if group else 0
+        if group and (len(group) == most or len(prompts[i]) > longest):
             yield group
             group = []
         group.append(i)
@@ -362,11 +357,7 @@ class AnswerTree:
         known = None if self.known is None else 0
         nodes = [AnswerNode(row, (), self.is_greedy, self.samples, known, 0.0) for row in rows]
         log_p, states, past = self._forward(ids, past, nodes, read)
-        if states is not None:  # all prompts have this length
-            for i, row in enumerate(rows):
-                wanted = torch.tensor([*self.places[row], read - 1, read - 1])
-                kept = states[:, i, wanted - (read - ids.shape[1])]
-                self.replies[row].states = kept.transpose(0, 1).half().cpu().numpy()
+        self._keep_states(nodes, states, read)
         waiting = [(past, read, len(rows), *self._grow(log_p, nodes, read))]
         while waiting:
             past, read, count, parents, nodes = waiting.pop()
@@ -382,10 +373,29 @@ class AnswerTree:
             tokens = [node.ids[-1] if node.ids else self.prompts[node.row][read] for node in nodes]
             ids, read = torch.tensor(tokens, device=self.model.device)[:, None], read + 1
             log_p, states, past = self._forward(ids, past, nodes, read)
-            for i, node in enumerate(nodes):
-                if node.greedy and states is not None:
-                    self.replies[node.row].states[-1] = states[:, i, 0].half().cpu().numpy()
+            self._keep_states(nodes, states, read)
             waiting.append((past, read, len(nodes), *self._grow(log_p, nodes, read)))
+
+    def _keep_states(self, nodes: Sequence[AnswerNode], states: Tensor | None, read: int) -> None:
+        """Keep the hidden states at the places that the model has just read.
+
+        states: of the last tokens of each node. read: tokens that the model has read.
+        """
+        if states is None:
+            return
+        new = states.half().cpu().numpy()  # (layers, nodes, tokens, width)
+        first = read - new.shape[2]
+        for i, node in enumerate(nodes):
+            if not node.greedy:
+                continue
+            reply, places = self.replies[node.row], self.places[node.row]
+            if not reply.states.size:
+                shape = len(places) + 2, new.shape[0], new.shape[3]
+                reply.states = np.zeros(shape, np.float16)
+            for k, place in enumerate([*places, len(self.prompts[node.row]) - 1]):
+                if first <= place < read:
+                    reply.states[k] = new[:, i, place - first]
+            reply.states[-1] = new[:, i, -1]
 
     def _is_reading(self, node: AnswerNode, read: int) -> bool:
         """Whether the prompt has more tokens than the model has read."""

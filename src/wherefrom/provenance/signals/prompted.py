@@ -66,6 +66,11 @@ class AskState:
     decoys: Mapping[str, tuple[str, ...]]
     longest: int
 
+    @property
+    def all_known(self) -> tuple[str, ...]:
+        """The known answers of all relations."""
+        return tuple(dict.fromkeys(answer for some in self.known.values() for answer in some))
+
     def render(self, relation: str, question: str, *, other: bool = False) -> str:
         """The prompt of a question; or the other one, with other examples and other words."""
         if self.mask:
