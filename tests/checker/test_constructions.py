@@ -92,7 +92,14 @@ def test_wrong_with_the_smallest_counterexample(problem, text, n, words):
 
 
 CASES = [
-    ("average", "q=exp(beta)*(k_a+k_b)", "holds", "n = 3, 4, 5"),
+    ("average", "q=exp(beta)*(k_a+k_b)", "proved", "for every n"),
+    ("average", "q=log(beta)*exp(-n)*(k_a+k_b)", "proved", "for every n"),
+    ("average", "q=beta**8*(k_a+k_b)+exp(-beta)*beta**8*k_a", "proved", "for every n"),
+    ("average", "q=beta**8*(k_a+k_b)-exp(beta)*k_a", "refuted", "one of the two takes all"),
+    ("average", "q=log(beta)**8*(k_a+k_b)-sqrt(beta)*sum_all", "proved", "for every n"),
+    ("average", "q=sqrt(beta**2+beta)*(k_a+k_b)", "holds", "n = 3, 4, 5"),
+    ("average", "q=(sqrt(beta**4+beta)-beta**2)*(k_a+k_b)", "refuted", "0.333"),
+    ("average", "q=(sqrt(beta+sqrt(beta))-sqrt(beta))*(k_a+k_b)", "refuted", "0.384"),
     ("average", "q=beta*(k_a+k_b)+0.001*k_a", "holds", "not within every one"),
     ("average", "q=(10+2*log(n))*(k_a+k_b)", "holds", "not within every one"),  # no beta, and right
     ("average", "q=beta*(sqrt(n)-1)*(k_a+k_b)", "proved", "for every n"),
@@ -102,13 +109,13 @@ CASES = [
     ("stretched-average", "low=0.5|high=1.5", "refuted", "48.0%"),
     ("stretched-average", "low=3|high=-1", "refuted", "outside"),
     ("stretched-average", f"q=-{SLOW}*sum_others", "inconclusive", ""),
-    ("two-heads", "q1=exp(beta)*mu_a|q2=beta*mu_b", "holds", "no proof"),
+    ("two-heads", "q1=exp(beta)*mu_a|q2=beta*mu_b", "proved", "every length e"),
     ("extract", "M=A.T", "refuted", "M is m x d and must be d x d: it gives the coordinates"),
     ("extract", "M=2*A@A.T", "refuted", "right for the average"),
     ("extract", "M=B@B.T", "refuted", "returns 0 where v_a is wanted, it lets v_b through"),
     ("extract", "M=0.999999*A@A.T", "refuted", "999999/1000000 v_a"),
     ("extract", "M=D", "refuted", "M (v_a + v_b) is not v_a"),  # right in the basis S, only there
-    ("self-attention", f"K=I|{Q}|{V.replace('=', '=exp(1/beta)*')}", "holds", "no proof"),
+    ("self-attention", f"K=I|{Q}|{V.replace('=', '=exp(1/beta)*')}", "inconclusive", "algebra"),
     ("self-attention", f"K=I|Q=I|{V}", "refuted", "c1 tends to u_b and not to u_b - u_c"),
     # beta must be above 2,000 for the first term to win
     (
@@ -138,7 +145,11 @@ CASES = [
     ("copy", "q=(40+(n-40.5)**2)*k_j", "holds", "40, 41"),
     ("copy", "q=(n-200.5)**2*k_j", "refuted", "at n = 198"),
     ("copy", "q=(n-200.5)**2*k_j+(beta-beta)*sum_others", "refuted", "at n = 198"),
-    ("permutation", "f=X+1e12*P-1e12*P", "holds", "rounding"),
+    ("permutation", "f=X+1e12*P-1e12*P", "holds", "no proof"),
+    ("permutation", "f=X+P-P+1e-12*P", "refuted", "position table"),  # found by exact numbers
+    ("sinusoids", "p=sin(t)/(d-80)", "refuted", "no value with d = 80"),
+    ("sinusoids", "p=sin(t*(d-40))", "refuted", "p(0) = p(1)"),
+    ("identity-self-attention", "c2=u_a/(beta-2)*beta", "proved", "tend to"),  # not at beta = 2
     ("extract", "M=A@A.T+1e12*(D-D)", "holds", "no proof"),
     # permutation
     ("permutation", "softmax(X W_q W_k^T X^T) X V", "proved", "commute"),
@@ -221,7 +232,6 @@ CASES = [
 SMALLEST = {
     "extract": {"d": 2, "m": 1, "p": 1},
     "stretched-average": {},
-    "average": {"n": 3, "d": 4},
     "self-attention": {"d": 4},
     "identity-self-attention": {"d": 4},
 }
@@ -284,11 +294,6 @@ def test_a_tolerance_and_a_seed_are_validated_and_used():
         check("copy", "q=beta*k_j", seed=-1)
     result = check("extract", "M=0.999*A@A.T", tolerance=0.01)
     assert (result.verdict, "right only within this tolerance" in result.because) == ("holds", True)
-    heads = ["q1=beta*mu_a", "q2=beta*mu_b"]
-    first, again, other = (check("two-heads", heads, seed=seed) for seed in (1, 1, 2))
-    assert first == again
-    assert first.failure.simulated != other.failure.simulated
-    assert first.verdict == other.verdict
 
 
 @pytest.mark.parametrize("tolerance", [0.1, 0.001])

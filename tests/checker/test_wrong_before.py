@@ -122,7 +122,7 @@ def test_the_figures_are_right():
 
 
 def test_what_holds_lists_what_was_tried():
-    because = check("average", "q=exp(beta)*(k_a+k_b)").because
+    because = check("average", "q=beta*(k_a+k_b)+0.001*k_a").because
     assert "n = 3, 4, 5" in because
     assert " to " not in because.split(".")[0]
 

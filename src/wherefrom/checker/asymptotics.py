@@ -15,12 +15,16 @@ from typing import Literal
 import mpmath
 
 from wherefrom.checker.field import (
+    FLAT,
+    GROWING,
+    ONE,
     Field,
     Number,
+    Order,
     Poly,
-    Power,
     SymbolValues,
     add,
+    by_order,
     by_power,
     names,
     scale,
@@ -35,13 +39,13 @@ ENCLOSURE_BITS = 200
 Must = Literal["grows", "vanishes", "zero", "not above", "nonzero", "positive", "nonnegative"]
 
 
-def follows(must: Must, order: Power, sign: int) -> bool:
-    """Is a number with this leading power of beta and sign what it must be, once beta is large?"""
+def follows(must: Must, order: Order, sign: int) -> bool:
+    """Is a number of this order and sign what it must be, once beta is large?"""
     return {
-        "grows": order > 0 and sign > 0,
-        "vanishes": sign == 0 or order < 0,
+        "grows": order > FLAT and sign > 0,
+        "vanishes": sign == 0 or order < FLAT,
         "zero": sign == 0,
-        "not above": sign <= 0 or order < 0,
+        "not above": sign <= 0 or order < FLAT,
         "nonzero": sign != 0,
         "positive": sign > 0,
         "nonnegative": sign >= 0,
@@ -50,13 +54,23 @@ def follows(must: Must, order: Power, sign: int) -> bool:
 
 @dataclass(frozen=True)
 class Piece:
-    """For every n from low to high (None: without end) the number is sign * c * beta^order, c > 0,
-    up to smaller powers of beta; sign 0: it is zero; sign None: unknown."""
+    """For every n from low to high (None: without end) the number is sign * c times the powers of
+    exp(beta), beta and log(beta) in order, c > 0, up to terms of smaller order; sign 0: it is zero;
+    sign None: unknown."""
 
     low: int
     high: int | None
-    order: Power
+    order: Order
     sign: int | None
+
+
+@dataclass(frozen=True)
+class Lead:
+    """The leading term of a polynomial on an interval of n."""
+
+    order: Order
+    sign: int
+    coefficient: Number
 
 
 def asymptotics(x: Number) -> list[Piece]:
@@ -71,10 +85,11 @@ def asymptotics(x: Number) -> list[Piece]:
         field.budget.spend(20)
         top = lead_on(field, x.top, low, high)
         bottom = lead_on(field, x.bottom, low, high)
-        if top is not None and bottom is not None and bottom[1]:
-            found.append(Piece(low, high, top[0] - bottom[0], top[1] * bottom[1]))
+        if top is not None and bottom is not None and bottom.sign:
+            order = minus(top.order, bottom.order) if top.sign else FLAT
+            found.append(Piece(low, high, order, top.sign * bottom.sign))
         elif low == high or low > LARGEST_N or len(found) > most:
-            found.append(Piece(low, high, 0, None))
+            found.append(Piece(low, high, FLAT, None))
         else:
             middle = 2 * low + 8 if high is None else (low + high) // 2
             waiting += [(middle + 1, high), (low, middle)]
@@ -82,21 +97,67 @@ def asymptotics(x: Number) -> list[Piece]:
 
 
 def _is_transcendental(field: Field, x: Number) -> bool:
-    """Does it hold a logarithm of n?"""
+    """Does it hold a logarithm or an exponential of n?"""
     held = [field.atoms[name] for name in x.names if name in field.atoms]
-    return any(atom.kind == "log" and names(atom.argument) for atom in held)
+    return any(atom.kind in ("log", "exp") and names(atom.argument) for atom in held)
 
 
-def lead_on(field: Field, x: Poly, low: int, high: int | None) -> tuple[Power, int] | None:
-    """The leading power of beta and its sign, if they are the same on the whole interval."""
-    parts = by_power(x, "beta")
-    for order in sorted(parts, reverse=True):
-        sign = sign_on(field, parts[order], low, high)
-        if sign is None:
-            return None
-        if sign:
-            return order, sign
-    return 0, 0
+def minus(x: Order, y: Order) -> Order:
+    return tuple(a - b for a, b in zip(x, y, strict=True))
+
+
+def lead_on(field: Field, x: Poly, low: int, high: int | None) -> Lead | None:
+    """The leading term, if its order and sign are the same on the whole interval. The newest root
+    s of what grows with beta is split off: A + B s has the larger of both leading terms or, where
+    these cancel, it is (A^2 - B^2 s^2) / (A - B s)."""
+    roots = [name for name in names(x) if name in field.squares and _grows(field, name)]
+    if not roots:
+        parts = by_order(x)
+        for order in sorted(parts, reverse=True):
+            sign = sign_on(field, parts[order], low, high)
+            if sign is None:
+                return None
+            if sign:
+                return Lead(order, sign, Number(field, parts[order], ONE))
+        return Lead(FLAT, 0, field.number(0))
+    newest = max(roots, key=lambda name: field.atoms[name].index)
+    parts_of_root, inside = by_power(x, newest), field.squares[newest]
+    A, B = parts_of_root.get(0, {}), parts_of_root.get(1, {})
+    first, factor, square = (lead_on(field, part, low, high) for part in (A, B, inside))
+    if first is None or factor is None or square is None or square.sign < 0:
+        return None
+    if not factor.sign or not square.sign:
+        return first
+    order = tuple(p + Fraction(q) / 2 for p, q in zip(factor.order, square.order, strict=True))
+    root = [field.root_of(part) for part in (square.coefficient.top, square.coefficient.bottom)]
+    coefficient = factor.coefficient * field.quotient(*root)
+    second = Lead(order, factor.sign, coefficient)
+    if not first.sign or first.order != second.order:
+        return max(first, second, key=lambda lead: (lead.sign != 0, lead.order))
+    total = first.coefficient + coefficient
+    signs = [sign_on(field, part, low, high) for part in (total.top, total.bottom)]
+    if None in signs:
+        return None
+    if total.top and signs[0]:
+        return Lead(order, signs[0] * (signs[1] or 0), total)
+    squares = field.times(A, A), field.times(field.times(B, B), inside)
+    gap = lead_on(field, add(squares[0], scale(squares[1], -1)), low, high)
+    if gap is None:
+        return None
+    double = first.coefficient + first.coefficient
+    rest = gap.coefficient * field.quotient(double.bottom, double.top)
+    return Lead(minus(gap.order, order), first.sign * gap.sign, rest)
+
+
+def has_growing_root(x: Number) -> bool:
+    """Does it hold a root of what grows with beta?"""
+    return any(_grows(x.field, name) for name in x.names & set(x.field.squares))
+
+
+def _grows(field: Field, name: str) -> bool:
+    """Does an atom hold beta?"""
+    held = names(field.atoms[name].argument)
+    return bool(held & set(GROWING)) or any(_grows(field, x) for x in held if x in field.atoms)
 
 
 def sign_on(field: Field, x: Poly, low: int, high: int | None) -> int | None:
@@ -129,11 +190,11 @@ def sign_on(field: Field, x: Poly, low: int, high: int | None) -> int | None:
 
 
 def _positive_atom_sign(field: Field, x: Poly, name: str, low: int, high: int | None) -> int | None:
-    """Of a polynomial in a logarithm, e or pi: if that is positive and all coefficients agree, or
-    by an enclosure at one n."""
+    """Of a polynomial in a logarithm, an exponential or a constant: if that is positive and all
+    coefficients agree, or by an enclosure at one n."""
     atom = field.atoms[name]
     above_one = add(atom.argument, {(): Fraction(-1)})
-    positive = atom.kind == "constant" or sign_on(field, above_one, low, high) == 1
+    positive = atom.kind != "log" or sign_on(field, above_one, low, high) == 1
     if positive:
         signs = {sign_on(field, part, low, high) for part in by_power(x, name).values()} - {0}
         if len(signs) <= 1:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from wherefrom.checker.field import NotExactError, TooLargeError
 from wherefrom.checker.grammar import ExpressionError
 
-FAR_BETAS = (10**8, 10**30, 10**100)  # where a limit is read off without algebra
 ROUND_BETAS = (
     *(10.0, 20.0, 100.0, 5.0, 1000.0, 2.0, 1e4, 1.0),
     *(1e6, 1e9, 1e12, 1e20, 1e30, 1e60, 1e100),

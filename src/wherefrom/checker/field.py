@@ -1,8 +1,9 @@
 """Exact numbers: quotients of polynomials in beta, n and roots or constants such as sqrt(n - 2).
 
 A polynomial is a dictionary {monomial: coefficient}; a monomial is a sorted tuple of (symbol,
-power). Powers of beta may be fractions. A symbol that is neither a variable nor beta nor n is an
-*atom* of the field: a square root, a logarithm, e or pi, with its argument in the field's table.
+power). beta grows, and so do exp(beta) and log(beta), faster and slower than every power of beta;
+their powers may be fractions. A symbol that is neither a variable nor n nor one of these is an
+*atom* of the field: a root, a logarithm, an exponential, e or pi, with its argument.
 
 Whatever a formula divides by, or takes a root or a logarithm of, is noted as an *obligation* when
 it is computed, before anything cancels: (n-5)/(n-5) is 1, and n-5 must not be zero.
@@ -10,6 +11,7 @@ it is computed, before anything cancels: (n-5)/(n-5) is 1, and n-5 must not be z
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,12 +24,17 @@ Power = Fraction | int
 Monomial = tuple[tuple[str, Power], ...]
 Poly = dict[Monomial, Fraction]
 Need = Literal["nonzero", "positive", "nonnegative"]
+Kind = Literal["sqrt", "log", "exp", "constant"]
 
 MAX_TERMS = 120  # of one polynomial
 MAX_DEGREE = 64
 MAX_BITS = 1200  # of a coefficient
 MAX_SQUARE_FACTOR = 1000  # square factors of a number under a root are searched up to here
+SIMPLE_EXPONENTS = (("beta", 1), ("log(beta)", 1))
 ONE: Poly = {(): Fraction(1)}
+GROWING = ("exp(beta)", "beta", "log(beta)")  # each grows faster than any power of the next
+Order = tuple[Power, ...]  # a power of each of them
+FLAT: Order = (0, 0, 0)
 
 
 class NotExactError(Exception):
@@ -56,10 +63,10 @@ class StepBudget:
 
 @dataclass(frozen=True)
 class Atom:
-    """A symbol that stands for a function of n: sqrt or log of its argument, or one of e, pi and
-    p0 = P(e < 0) P(e >= 0) for a length e ~ N(1, 1/2)."""
+    """A symbol that stands for a function of its argument (of which only a root may grow with
+    beta), or for one of e, pi and p0 = P(e < 0) P(e >= 0) for a length e ~ N(1, 1/2)."""
 
-    kind: Literal["sqrt", "log", "constant"]
+    kind: Kind
     argument: Poly
     index: int  # atoms in the argument have smaller ones
 
@@ -94,6 +101,16 @@ def by_power(x: Poly, name: str) -> dict[Power, Poly]:
         power: Power = next((p for s, p in key if s == name), 0)
         rest = tuple(pair for pair in key if pair[0] != name)
         parts.setdefault(power, {})[rest] = c
+    return parts
+
+
+def by_order(x: Poly) -> dict[Order, Poly]:
+    """Powers of exp(beta), beta and log(beta) -> what they are multiplied by."""
+    parts: dict[Order, Poly] = {}
+    for key, c in x.items():
+        powers = dict(key)
+        order = tuple(powers.pop(name, 0) for name in GROWING)
+        parts.setdefault(order, {})[tuple(sorted(powers.items()))] = c
     return parts
 
 
@@ -155,7 +172,11 @@ class SymbolValues(dict[str, Any]):
         return substitute(x, self, self.number)
 
     def __missing__(self, name: str) -> Any:
-        atom, context = self.atoms[name], self.context
+        context = self.context
+        if name in ("exp(beta)", "log(beta)"):
+            self[name] = getattr(context, name[:3])(self["beta"])
+            return self[name]
+        atom = self.atoms[name]
         if atom.kind == "constant":
             self[name] = {"e": context.exp(1), "pi": +context.pi, "p0": _p0(context)}[name]
         else:
@@ -319,7 +340,7 @@ class Field:
         content = _content(bottom)
         if len(bottom) == 1:
             ((key, content),) = bottom.items()
-            common["beta"] = dict(key).get("beta", 0)
+            common |= {name: power for name, power in key if name in GROWING}
         down = tuple((s, -p) for s, p in common.items() if p)
         top, bottom = (
             {merge(key, down): c / content for key, c in part.items()} for part in (top, bottom)
@@ -330,14 +351,24 @@ class Field:
             return self.number(ratio)
         return Number(self, top, bottom)
 
+    def sign(self, x: Number) -> int:
+        """The sign for every n once beta is large; NotExactError if it changes or is unknown."""
+        from wherefrom.checker.asymptotics import lead_on
+
+        low, high = (self.at_n, self.at_n) if self.at_n is not None else (self.least_n, None)
+        leads = [lead_on(self, part, low, high) for part in (x.top, x.bottom)]
+        if leads[0] is None or leads[1] is None:
+            raise NotExactError
+        return leads[0].sign * leads[1].sign
+
     def vanishes(self, x: Number) -> bool:
         """Is x zero, whatever beta is (and n, if it has no value)?"""
-        from wherefrom.checker.asymptotics import sign_on
-
         if x.is_zero or not (names(x.top) & set(self.squares)):
             return x.is_zero
-        low, high = (self.at_n, self.at_n) if self.at_n is not None else (self.least_n, None)
-        return all(sign_on(self, part, low, high) == 0 for part in by_power(x.top, "beta").values())
+        try:
+            return self.sign(Number(self, x.top, ONE)) == 0
+        except NotExactError:
+            return False
 
     def function(self, name: str, *arguments: Number) -> Number:
         """sqrt, abs, exp or log, where there is an exact form."""
@@ -345,6 +376,9 @@ class Field:
         if name == "sqrt":
             return self.root(x)
         if name == "abs":
+            if len(x.top) == 1 or not x.names & set(GROWING):  # else only once beta is large
+                with contextlib.suppress(NotExactError):
+                    return x if self.sign(x) >= 0 else -x
             return self.root(x * x)
         if name == "exp":
             return self._exponential(x)
@@ -352,7 +386,7 @@ class Field:
             return self._logarithm(x)
         raise NotExactError
 
-    def atom(self, kind: Literal["sqrt", "log", "constant"], name: str, argument: Poly) -> Poly:
+    def atom(self, kind: Kind, name: str, argument: Poly) -> Poly:
         if name not in self.atoms:
             self.atoms[name] = Atom(kind, argument, len(self.atoms))
             if kind == "sqrt":
@@ -366,19 +400,17 @@ class Field:
         if not names(x.top) and not names(x.bottom) and _value(x) < 0:
             raise UndefinedError("this is the square root of a negative number.")
         self.oblige(x, "nonnegative")
-        if x.bottom != ONE and self._sign(x.bottom) < 0:
+        if x.bottom != ONE and self.sign(Number(self, x.bottom, ONE)) < 0:
             x = Number(self, scale(x.top, -1), scale(x.bottom, -1))
-        return self.quotient(self._root(x.top), self._root(x.bottom))
+        return self.quotient(self.root_of(x.top), self.root_of(x.bottom))
 
-    def _root(self, x: Poly) -> Poly:
-        """The positive root of c * beta^p * n^2k * (what has no beta)."""
+    def root_of(self, x: Poly) -> Poly:
+        """The positive root of c * beta^p * n^2k * (the rest)."""
         content = _content(x)
-        low = {name: min(by_power(x, name)) for name in ("beta", "n")}
+        low = {name: min(by_power(x, name)) for name in (*GROWING, "n")}
         low["n"] -= low["n"] % 2
         down = tuple((name, -p) for name, p in low.items() if p)
         inner = {merge(key, down): c / content for key, c in x.items()}
-        if "beta" in names(inner):
-            raise NotExactError
         if len(inner) == 1 and not names(inner):
             content, inner = content * inner[()], ONE
             if content < 0:
@@ -398,55 +430,68 @@ class Field:
                 root = self.times(root, self.atom("sqrt", f"sqrt({write(part)})", part))
         return root
 
-    def _sign(self, x: Poly) -> int:
-        """The sign for every n once beta is large; NotExactError if it changes."""
-        from wherefrom.checker.asymptotics import lead_on
-
-        low, high = (self.at_n, self.at_n) if self.at_n is not None else (self.least_n, None)
-        lead = lead_on(self, x, low, high)
-        if lead is None or lead[1] == 0:
-            raise NotExactError
-        return lead[1]
-
     def _exponential(self, x: Number) -> Number:
-        """e to a fraction, times what is inside of logarithms with whole factors."""
+        """e to a fraction and exp(beta) to one, times what is inside of logarithms with whole
+        factors, times the exponential of what is left."""
         if x.bottom != ONE:
             raise NotExactError
-        product = self.number(1)
+        product, rest = self.number(1), Poly()
         for key, c in x.top.items():
-            if key == ():
-                if abs(c) > 1000 or c.denominator > 1000:
-                    raise NotExactError
-                self.atom("constant", "e", {})
-                product = product * self.symbol("e", as_whole(c))
+            name, power = key[0] if len(key) == 1 else ("", 0)
+            atom = self.atoms.get(name)
+            if (key and (name, power) not in SIMPLE_EXPONENTS) and (
+                atom is None or atom.kind != "log" or power != 1 or abs(c) > 8 or c.denominator > 1
+            ):
+                rest[key] = c
                 continue
-            atom = self.atoms.get(key[0][0]) if len(key) == 1 and key[0][1] == 1 else None
-            if atom is None or atom.kind != "log" or c.denominator != 1 or abs(c) > 8:
+            if abs(c) > 1000 or c.denominator > 1000:
                 raise NotExactError
-            inside = Number(self, atom.argument, ONE) ** abs(int(c))
-            product = product * inside if c > 0 else product / inside
+            if atom is not None:
+                inside = Number(self, atom.argument, ONE) ** abs(int(c))
+                product = product * inside if c > 0 else product / inside
+                continue
+            if not key:
+                self.atom("constant", "e", {})
+            symbol_of = {"": "e", "beta": "exp(beta)", "log(beta)": "beta"}
+            product = product * self.symbol(symbol_of[name], as_whole(c))
+        if rest:
+            held = names(rest)
+            if held & set(GROWING) or any(
+                name != "n" and (name not in self.atoms or self.atoms[name].kind == "exp")
+                for name in held
+            ):
+                raise NotExactError
+            product = product * Number(self, self.atom("exp", f"exp({write(rest)})", rest), ONE)
         return product
 
     def _logarithm(self, x: Number) -> Number:
-        """A sum of logarithms of numbers above 1 and of polynomials in n."""
+        """A sum of logarithms of numbers above 1, of polynomials in n and of powers of beta."""
         if not names(x.top) and not names(x.bottom):
             value = _value(x)
             if value <= 0:
                 raise UndefinedError("this is the logarithm of a number that is not positive.")
             return self._log_of(value.numerator) - self._log_of(value.denominator)
-        if (x.names - {"n"}) or x.is_zero:
+        if x.is_zero or x.names - {"n", *GROWING}:
             raise NotExactError
         self.oblige(x, "positive")
-        parts = []
-        for poly in (x.top, x.bottom):
-            content = _content(poly)
-            inner = scale(poly, 1 / content)
-            log = self._log_of(content.numerator) - self._log_of(content.denominator)
-            if inner != ONE:
-                name = f"log({write(inner)})"
-                log = log + Number(self, self.atom("log", name, inner), ONE)
-            parts.append(log)
+        parts = [self._log_of_poly(poly) for poly in (x.top, x.bottom)]
         return parts[0] - parts[1]
+
+    def _log_of_poly(self, x: Poly) -> Number:
+        """Of a power of beta and exp(beta) times a polynomial in n."""
+        if len(by_order(x)) > 1:
+            raise NotExactError
+        (((exponential, power, deeper), x),) = by_order(x).items()
+        if deeper:
+            raise NotExactError
+        content = _content(x)
+        inner = scale(x, 1 / content)
+        log = self._log_of(content.numerator) - self._log_of(content.denominator)
+        log = log + self.number(Fraction(exponential)) * self.beta
+        log = log + self.number(Fraction(power)) * self.symbol("log(beta)")
+        if inner != ONE:
+            log = log + Number(self, self.atom("log", f"log({write(inner)})", inner), ONE)
+        return log
 
     def _log_of(self, whole: int) -> Number:
         """The logarithm of a whole number as a sum over its small primes and the rest."""

@@ -17,8 +17,15 @@ import mpmath
 import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
-from wherefrom.checker.asymptotics import Must, Piece, asymptotics, follows, sign_on
-from wherefrom.checker.field import ONE, Field, NotExactError, Number, Poly, by_power
+from wherefrom.checker.asymptotics import (
+    Must,
+    Piece,
+    asymptotics,
+    follows,
+    has_growing_root,
+    lead_on,
+)
+from wherefrom.checker.field import FLAT, Field, Number
 from wherefrom.checker.spaces import Matrix
 
 LIMIT_DIGITS = 200  # of the limit of an exact number
@@ -48,6 +55,9 @@ class Decision:
 
     @property
     def is_proved(self) -> bool:
+        """Is every claim true on every piece? The verifier takes no roots of what grows."""
+        if any(has_growing_root(claim.number) for claim in self.claims):
+            return False
         return all(
             is_true(piece, claim.must)
             for claim, pieces in zip(self.claims, self.pieces, strict=True)
@@ -103,24 +113,16 @@ def certificate(decision: Decision, samples: Sequence[Mapping[str, Any]] = ()) -
 
 
 def limit_value(x: Number, n: int) -> float:
-    """The limit of a number that does not grow, at this n; its order and sign are known."""
+    """The limit of a number at this n: 0, a number, or infinity; its order and sign are known."""
     (piece,) = asymptotics(x)
-    if piece.sign == 0 or piece.order < 0:
+    if not piece.sign or piece.order < FLAT:
         return 0.0
+    if piece.order > FLAT:
+        return piece.sign * math.inf
+    ends = [lead_on(x.field, part, n, n) for part in (x.top, x.bottom)]
     with mpmath.workdps(LIMIT_DIGITS):
-        top, bottom = (
-            _leading_coefficient(x.field, part, n).value(mpmath.mp, n=n)
-            for part in (x.top, x.bottom)
-        )
+        top, bottom = (end.coefficient.value(mpmath.mp, n=n) for end in ends if end)
         return float(top / bottom)
-
-
-def _leading_coefficient(field: Field, poly: Poly, n: int) -> Number:
-    coefficients = by_power(poly, "beta")
-    for order in sorted(coefficients, reverse=True):
-        if sign_on(field, coefficients[order], n, n):
-            return Number(field, coefficients[order], ONE)
-    raise NotExactError
 
 
 def limit_weights(
@@ -133,14 +135,10 @@ def limit_weights(
         (piece,) = asymptotics(logit - best)
         if piece.sign is None:
             return None
-        if piece.sign > 0 and piece.order > 0:
+        if follows("grows", piece.order, piece.sign):
             best = logit
-    ends = []
-    for logit in logits:
-        (piece,) = asymptotics(logit - best)
-        if piece.sign is None:
-            return None
-        falls = piece.sign != 0 and piece.order > 0
-        ends.append(-math.inf if falls else limit_value(logit - best, n))
+    if any(asymptotics(logit - best)[0].sign is None for logit in logits):
+        return None
+    ends = [limit_value(logit - best, n) for logit in logits]
     multiples = [math.log(count) for count in counts or [1] * len(logits)]
     return np.asarray(softmax_over_keys(np.array(ends) + multiples))

@@ -34,7 +34,7 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Failure:
-    """How often noise spoils the result, exactly and by simulation."""
+    """How often noise spoils the result, exactly."""
 
     meaning: str
     n: int
@@ -42,23 +42,14 @@ class Failure:
     probability: float  # among the samples not set aside
     set_aside: float
     in_all: float  # counting the samples set aside as they come out
-    simulated: float | None = None
-    standard_error: float | None = None
-    samples: int = 0
-    alpha_allowed: float | None = None  # largest alpha for a failure rate of 5 in 100
 
     def summary(self) -> list[tuple[str, str]]:
         at = f" (n = {self.n}, beta = {self.beta:.4g})" if self.n else ""
         kept = "of the samples kept" if self.set_aside else "of all samples"
         lines = [f"exactly {self.probability:.4%} {kept}{at}"]
-        if self.simulated is not None:
-            error = f"standard error {self.standard_error:.4%}"
-            lines.append(f"simulated {self.simulated:.4%} {kept}, {error}")
         if self.set_aside:
             aside = f"with the {self.set_aside:.2%} set aside (e < 0)"
             lines.append(f"{self.in_all:.4%} of all samples, {aside}")
-        if self.alpha_allowed is not None:
-            lines.append(f"the blur alpha may be {self.alpha_allowed:.2g} at this beta")
         return [("fails if", self.meaning), *(("", line) for line in lines)]
 
 

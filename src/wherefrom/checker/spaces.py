@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
-import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +19,6 @@ from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.checker.field import (
     Field,
     NotExactError,
-    Number,
     StepBudget,
     TooLargeError,
     UndefinedError,
@@ -31,7 +28,6 @@ from wherefrom.checker.grammar import ENTRYWISE, Expression, ExpressionError, No
 Matrix = NDArray[Any]
 Values = dict[str, Any]
 
-MAX_LOG2 = 40_000  # of a number with many digits
 NUMBER_FUNCTIONS = ("sqrt", "abs", "exp", "log", "sin", "cos", "pow", "O")
 
 
@@ -126,7 +122,10 @@ class Arithmetic:
         return self.matrix(self.function("sqrt", square))
 
     def entrywise(self, op: str, x: Matrix) -> Matrix:
-        raise NotExactError  # relu of each entry, softmax and layernorm of each row, a mask
+        raise NotImplementedError
+
+    def pseudo_inverse(self, x: Matrix) -> Matrix:
+        raise NotImplementedError
 
     def inverse(self, x: Matrix) -> Matrix:
         """Gauss and Jordan; dividing by a pivot is an obligation as any other division."""
@@ -145,24 +144,6 @@ class Arithmetic:
                     table[i] = table[i] - table[column] * table[i, column]
         return table[:, size:]
 
-    def pseudo_inverse(self, x: Matrix) -> Matrix:
-        """By the normal equations of the rows and columns that are not zero."""
-        rows, columns = (
-            [i for i, line in enumerate(lines) if not all(map(self.is_zero, line))]
-            for lines in (x, x.T)
-        )
-        made = self.matrix(np.zeros(x.T.shape, dtype=int).astype(object))
-        if not rows:
-            return made
-        core = x[np.ix_(rows, columns)]
-        tall = len(rows) >= len(columns)
-        try:
-            gram = self.inverse(core.T @ core if tall else core @ core.T)
-        except UndefinedError:
-            raise NotExactError from None
-        made[np.ix_(columns, rows)] = gram @ core.T if tall else core.T @ gram
-        return made
-
 
 class Exact(Arithmetic):
     """Numbers of a Field."""
@@ -179,6 +160,11 @@ class Exact(Arithmetic):
 
     def is_zero(self, x: Any) -> bool:
         return self.field.vanishes(x)
+
+    def entrywise(self, op: str, x: Matrix) -> Matrix:
+        if op != "relu":
+            raise NotExactError  # softmax and layernorm of each row, a mask
+        return self.each(x, lambda entry: entry if self.field.sign(entry) > 0 else self.number(0))
 
     def pseudo_inverse(self, x: Matrix) -> Matrix:
         """By independent columns: x = basis @ rest, both of full rank."""
@@ -201,111 +187,6 @@ class Exact(Arithmetic):
         left = self.inverse(basis.T @ basis) @ basis.T
         rest = left @ x
         return np.asarray(rest.T @ self.inverse(rest @ rest.T) @ left)
-
-
-class Digits(Arithmetic):
-    """Numbers of many digits with unbounded exponents (mpmath). A term that is lost beside a
-    larger one is remembered: what then cancels to zero may not be zero, and is called too large."""
-
-    def __init__(self, budget: StepBudget, digits: int) -> None:
-        super().__init__(budget)
-        self.context = mpmath.mp.clone()
-        self.context.dps = digits
-        self.cost = 1 + digits // 30
-        self.lost = False
-
-    def number(self, value: Any) -> Any:
-        if isinstance(value, _Digit):
-            return value
-        if isinstance(value, Fraction | int | np.integer):
-            value = Fraction(int(value) if not isinstance(value, Fraction) else value)
-            value = self.context.mpf(value.numerator) / value.denominator
-        return _Digit(self, self.context.mpf(value))
-
-    def is_zero(self, x: Any) -> bool:
-        return bool(x.value == 0)
-
-    def function(self, name: str, *arguments: Any) -> Any:
-        x, context = arguments[0].value, self.context
-        self.budget.spend(40 * self.cost)
-        if name == "sqrt" and x < 0:
-            raise UndefinedError("this is the square root of a negative number.")
-        if name == "log" and x <= 0:
-            raise UndefinedError("this is the logarithm of a number that is not positive.")
-        if name == "exp" and x and context.mag(x) > 1000:
-            raise TooLargeError
-        functions = {"sqrt": context.sqrt, "log": context.log, "exp": context.exp, "abs": abs}
-        if name not in functions:
-            raise NotExactError
-        return self.kept(functions[name](x))
-
-    def entrywise(self, op: str, x: Matrix) -> Matrix:
-        rows = []
-        for i, row in enumerate(x):
-            values = [entry.value for entry in row]
-            if op == "relu":
-                rows.append([max(value, 0) for value in values])
-            elif op == "mask":
-                rows.append(
-                    [v if j <= i else self.context.mpf(-1e30) for j, v in enumerate(values)]
-                )
-            elif op == "softmax":
-                top = max(values)
-                masses = [self.context.exp(max(v - top, -10_000_000)) for v in values]
-                rows.append([mass / sum(masses) for mass in masses])
-            else:
-                mean = sum(values) / len(values)
-                variance = sum((v - mean) ** 2 for v in values) / len(values)
-                root = self.context.sqrt(variance + self.context.mpf("1e-5"))
-                rows.append([(v - mean) / root for v in values])
-        self.budget.spend((1 if op in ("relu", "mask") else 40 * self.cost) * x.size)
-        return self.matrix([[self.kept(value) for value in row] for row in rows])
-
-    def kept(self, x: Any) -> Any:
-        if x and abs(self.context.mag(x)) > 2**1100:
-            raise TooLargeError
-        return _Digit(self, x)
-
-    def value(self, x: Number, n: int, beta: Any = 1) -> Any:
-        """The value of an exact number."""
-        return x.value(self.context, n=self.context.mpf(n), beta=self.context.mpf(beta))
-
-    def sum(self, x: Any, y: Any) -> Any:
-        self.budget.spend(self.cost)
-        total, mag = x + y, self.context.mag
-        if x and y:
-            if abs(mag(x) - mag(y)) > self.context.prec:
-                self.lost = True
-            drop = max(mag(x), mag(y)) - (mag(total) if total else -math.inf)
-            if self.lost and drop > self.context.prec - 40:
-                raise TooLargeError
-        return self.kept(total)
-
-
-class _Digit:
-    """A number of `Digits`, so that sums can be watched."""
-
-    __slots__ = ("of", "value")
-
-    def __init__(self, of: Digits, value: Any) -> None:
-        self.of, self.value = of, value
-
-    def __add__(self, other: _Digit) -> Any:
-        return self.of.sum(self.value, other.value)
-
-    def __sub__(self, other: _Digit) -> Any:
-        return self.of.sum(self.value, -other.value)
-
-    def __neg__(self) -> Any:
-        return _Digit(self.of, -self.value)
-
-    def __mul__(self, other: _Digit) -> Any:
-        self.of.budget.spend(self.of.cost)
-        return self.of.kept(self.value * other.value)
-
-    def __truediv__(self, other: _Digit) -> Any:
-        self.of.budget.spend(2 * self.of.cost)
-        return self.of.kept(self.value / other.value)
 
 
 FLOAT_FUNCTIONS: dict[str, Callable[[float], float]] = {

@@ -15,7 +15,17 @@ from typing import Any
 import mpmath
 
 from wherefrom.checker.asymptotics import follows
-from wherefrom.checker.field import Atom, Poly, SymbolValues, add, by_power, multiply, names, scale
+from wherefrom.checker.field import (
+    Atom,
+    Poly,
+    SymbolValues,
+    add,
+    by_order,
+    by_power,
+    multiply,
+    names,
+    scale,
+)
 
 DIGITS = 60
 SAMPLE_TOLERANCE = 1e-6  # relative
@@ -38,7 +48,9 @@ def _claims(certificate: dict[str, Any]) -> str:
                 return "the intervals do not follow one another"
             if top is None or bottom is None or bottom[1] == 0:
                 return "a sign is not the same on an interval"
-            if (order, sign) != (top[0] - bottom[0], top[1] * bottom[1]):
+            if sign != top[1] * bottom[1] or (
+                sign and order != tuple(a - b for a, b in zip(top[0], bottom[0], strict=True))
+            ):
                 return "a leading power or its sign is not as stated"
             if not follows(claim["must"], order, sign):
                 return f"a number is not {claim['must']} on an interval"
@@ -61,12 +73,12 @@ def _agrees(claim: dict[str, Any], atoms: dict[str, Atom], sample: dict[str, Any
 
 
 def _lead(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> Any:
-    """Power and sign of the leading term in beta, if they are the same on the interval."""
-    for order, part in sorted(by_power(p, "beta").items(), reverse=True):
+    """Order and sign of the leading term, if they are the same on the interval."""
+    for order, part in sorted(by_order(p).items(), key=lambda item: item[0], reverse=True):
         sign = _sign(part, atoms, low, high)
         if sign != 0:
             return None if sign is None else (order, sign)
-    return 0, 0
+    return (0, 0, 0), 0
 
 
 def _sign(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> int | None:
@@ -83,7 +95,7 @@ def _sign(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> int | 
         above_one = add(argument, {(): Fraction(-1)})
         signs = {_sign(part, atoms, low, high) for part in parts.values()} - {0}
         if len(signs) == 1 and (
-            atoms[name].kind == "constant" or _sign(above_one, atoms, low, high) == 1
+            atoms[name].kind != "log" or _sign(above_one, atoms, low, high) == 1
         ):
             return signs.pop()
         return _number_sign(p, atoms, low, high)

@@ -7,10 +7,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import mpmath
 import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
-from wherefrom.checker.asymptotics import asymptotics
+from wherefrom.checker.asymptotics import asymptotics, follows
 from wherefrom.checker.betas import ROUND_BETAS, ROUNDING, least_beta, showing_beta
 from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import Claim, certificate, decide, limit_weights
@@ -18,7 +19,7 @@ from wherefrom.checker.grammar import Node
 from wherefrom.checker.linear import solve_nonnegative
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import BetaNeeded, CheckResult
-from wherefrom.checker.spaces import Digits, Exact, Matrix, evaluate
+from wherefrom.checker.spaces import Exact, Matrix, evaluate
 from wherefrom.errors import UserError
 
 
@@ -147,7 +148,7 @@ class Query:
         i, lead = next(
             (i, lead)
             for i, (lead, piece) in enumerate(zip(self.leads, pieces, strict=True), start=2)
-            if not (piece.sign == 1 and piece.order > 0)
+            if not follows("grows", piece.order, piece.sign or 0)
         )
         return self.refuted(f"k_1.q - k_{i}.q = {lead} does not grow with beta.")
 
@@ -156,12 +157,10 @@ class Query:
         return decide(self.field, []).is_proved
 
     def weights_at(self, beta: float) -> Matrix:
-        digits = Digits(self.field.budget, 60 + int(10 * abs(math.log10(beta))))
-        leads = [digits.value(lead, 1, beta) for lead in self.leads]
-        top = max(-min(leads), digits.context.mpf(0))
-        gaps = [
-            float(max(x, digits.context.mpf(-1e300))) for x in (-top, *(-y - top for y in leads))
-        ]
+        with mpmath.workdps(60 + int(10 * abs(math.log10(beta)))):
+            leads = [x.value(mpmath.mp, n=1, beta=mpmath.mpf(beta)) for x in self.leads]
+            top = max(-min(leads), 0)
+            gaps = [float(max(x, -1e300)) for x in (-top, *(-lead - top for lead in leads))]
         return np.asarray(softmax_over_keys(np.array(gaps)))
 
     def error_at(self, beta: float) -> float:

@@ -1,7 +1,7 @@
 """Queries over keys that are known or blurred a little: copy, average and noisy-average.
 
-First claims about the exact logits for every n; then, at single n, the limit of the weights, by
-exact algebra or with many digits. A counterexample is computed with the attention equation.
+First claims about the exact logits for every n; then, at single n, the exact limit of the weights.
+A counterexample is computed with the attention equation.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ import numpy as np
 
 from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.checker.assumptions import Variants, oblique_angles, unequal_norms
-from wherefrom.checker.asymptotics import asymptotics
-from wherefrom.checker.betas import FAR_BETAS, ROUND_BETAS, ROUNDING, least_beta, showing_beta
+from wherefrom.checker.asymptotics import asymptotics, has_growing_root
+from wherefrom.checker.betas import ROUND_BETAS, ROUNDING, least_beta, showing_beta
 from wherefrom.checker.field import (
+    FLAT,
+    GROWING,
     ONE,
     Field,
     NotExactError,
@@ -30,7 +32,7 @@ from wherefrom.checker.field import (
     Poly,
     StepBudget,
     TooLargeError,
-    by_power,
+    by_order,
     names,
 )
 from wherefrom.checker.goals import Claim, Decision, certificate, decide, limit_weights
@@ -38,7 +40,6 @@ from wherefrom.checker.grammar import ExpressionError
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import Assumption, BetaNeeded, CheckResult, Counterexample, Failure
 from wherefrom.checker.spaces import (
-    Digits,
     Exact,
     Floats,
     Matrix,
@@ -51,18 +52,14 @@ from wherefrom.checker.spaces import (
 
 SMALL_N = 10  # so many n are tried from the least one on
 LARGER_N = (15, 20, 30, 50, 100, 1000, 10**4, 10**6, 10**9, 10**12, 10**20, 10**50, 10**100)
-DIGITS = 1000  # at most, that are computed at a far beta
+MAX_DIGITS = 1000
+NOT_EXACT = "exact algebra does not reach this formula, and no n that was tried refutes it."
 OUTSIDE_ITS_DOMAIN = "it divides by zero, or a root or a logarithm has no value."
-SETTLED = 1e-7  # a gap that changes by less from one far beta to the next has a limit
-UNBOUNDED = 1e3  # a gap that grows from one far beta to the next, beyond this, has none
-MOST_N_WITHOUT_ALGEBRA = 10**4  # beyond it, far betas may not be large beside n
-MAX_DECADES = 500  # powers of ten of the largest beta that is computed with
 REPORTED_N = 10
 BETA_N = (3, REPORTED_N, 25, 100, 1000)  # where the beta that is needed is reported
 SHOWN_N = 12  # keys that are written out one by one
 MAX_LEAD = 600  # e to this is still a float
 SHOWN_ERROR = 1e-12  # a misplaced share below it is rounding
-SAMPLES = 4_000  # of a simulation
 ALPHA = 1e-6  # the blur at which the isotropic problem reports its failure rate
 SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumption is searched
 SEARCHED_BETAS = (5.0, 20.0, 200.0, 1e4, 1e6)
@@ -87,12 +84,9 @@ class Queries:
     """The queries of one construction as logits of groups of keys."""
 
     lengths: tuple[float, ...] = (1.0,)  # of k_a in a counterexample
-    blur = ALPHA  # of the keys in a simulation
     allowed_misses = 0.0  # the share of samples that may miss the tolerance
     what_fails = "the weight is misplaced"
-    # decades of beta, steps in each, and bisections, by which the beta that is needed is searched
-    exact_ladder: tuple[tuple[int, int], int, int] = ((-3, 16), 12, 50)
-    rough_ladder: tuple[tuple[int, int], int, int] = ((-3, 16), 2, 16)
+    ladder: tuple[tuple[int, int], int, int] = ((-3, 16), 12, 50)  # see least_beta
 
     def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
         self.expressions = construction.expressions
@@ -104,7 +98,7 @@ class Queries:
         self.uses_beta = any("beta" in e.names for e in self.expressions.values())
         self.exact_at: dict[int, list[dict[str, Number]] | None] = {}
 
-    # ---- logits, in three arithmetics
+    # ---- logits, exactly and in floats
 
     def exact_heads(self, field: Field) -> list[dict[str, Number]]:
         """For each query the exact logit of each group."""
@@ -141,33 +135,21 @@ class Queries:
         if self.budget.left < 0:
             raise TooLargeError
 
-    def rows_in_digits(self, arithmetic: Digits, n: int, beta: float | int) -> list[list[Any]]:
-        """For each head the logit of each group at one n and beta, with many digits."""
+    def logits_at(self, n: int, beta: float | int) -> list[list[Any]]:
+        """For each head the logit of each group at one n and beta, with enough digits."""
         heads = self.exact_heads_at(n)
-        if heads is not None:
-            return [[arithmetic.value(head[g], n, beta) for g in self.groups] for head in heads]
-        root = arithmetic.function("sqrt", arithmetic.number(n - self.named))
-        lone = n == self.named + 1
-        values = key_blocks(self.groups, self.noisy, Fraction(beta), n, root, lone)
-        rows = []
-        for expression in self.expressions.values():
-            q = evaluate(expression, arithmetic, values).ravel().tolist()
-            rows.append([x.value for x in (*q[: self.named], q[self.named] / root)])
-        return rows
+        if heads is None:
+            raise NotExactError
+        return [[value_at(head[g], n, beta) for g in self.groups] for head in heads]
 
     def gaps_at(self, n: int, beta: float | int, e: float = 1.0) -> Matrix:
         """For each head the logit of each group less the largest, as floats."""
-        return _as_floats(self.gaps_in_digits(n, beta, e))
-
-    def gaps_in_digits(self, n: int, beta: float | int, e: float = 1.0) -> list[list[Any]]:
-        digits = int(min(DIGITS, 60 + 10 * math.log10(max(beta, 10))))
-        arithmetic = Digits(self.budget, digits)
         gaps = []
-        for row in self.rows_in_digits(arithmetic, n, beta):
-            stretched = [row[0] * arithmetic.context.mpf(e), *row[1:]] if e != 1.0 else row
-            top = max(stretched)
-            gaps.append([x - top for x in stretched])
-        return gaps
+        for row in self.logits_at(n, beta):
+            with mpmath.workdps(digits_at(beta)):
+                stretched = [row[0] * e, *row[1:]]
+                gaps.append([float(max(x - max(stretched), -1e300)) for x in stretched])
+        return np.array(gaps)
 
     def weights_at(self, n: int, beta: float | int, e: float = 1.0) -> Matrix:
         """The weight of each group, averaged over the heads, by the attention equation."""
@@ -190,19 +172,19 @@ class Queries:
     # ---- the verdict
 
     def judge(self) -> CheckResult:
-        decision, critical = None, set[int]()
+        decision = None
         with contextlib.suppress(NotExactError, TooLargeError, ExpressionError):
             decision = self.claims()
         self._keep_budget()
         if decision is not None and decision.is_proved:
             return self.proved(decision)
+        critical = set[int]()
         if decision is not None:
             critical = decision.turning_points()
             for claim in decision.claims:
-                critical |= near_zeros(claim.number, everywhere="beta" not in claim.number.names)
-        else:
-            critical = self.critical_parts()
-        return self.at_single_n(critical)
+                growing = claim.number.names & set(GROWING)
+                critical |= near_zeros(claim.number, everywhere=not growing)
+        return self.at_single_n(critical, is_exact=decision is not None)
 
     def claims(self) -> Decision:
         """What must be true for every n, of the exact logits."""
@@ -273,34 +255,9 @@ class Queries:
         result = replace(result, beta=needed, failure=failure)
         return replace(result, assumptions=tuple(self.assumptions(failure)))
 
-    def floats_at(self, n: int, beta: float) -> list[tuple[float, ...]]:
-        """The logit of each group, for each head, as floats (cut off at 1e300)."""
-        digits = int(min(DIGITS, 60 + 4 * math.log10(max(beta, 10))))
-        arithmetic = Digits(self.budget, digits)
-        most = arithmetic.context.mpf(1e300)
-        rows = self.rows_in_digits(arithmetic, n, beta)
-        return [tuple(float(max(min(x, most), -most)) for x in row) for row in rows]
-
-    def has_moderate_numbers(self, n: int) -> bool:
-        """Has no part without beta a size that far betas do not reach?"""
-        arithmetic = Digits(self.budget, 30)
-        root = arithmetic.function("sqrt", arithmetic.number(n - self.named))
-        lone = n == self.named + 1
-        values = key_blocks(self.groups, self.noisy, 1, n, root, lone)
-        for expression in self.expressions.values():
-            for tree in expression.tree.walk():
-                if not tree.arguments or "beta" in tree.parts():
-                    continue
-                table = evaluate(replace(expression, tree=tree), arithmetic, values)
-                if any(
-                    x.value and abs(arithmetic.context.mag(x.value)) > 200 for x in table.ravel()
-                ):
-                    return False
-        return True
-
     # ---- single n
 
-    def at_single_n(self, critical: set[int]) -> CheckResult:
+    def at_single_n(self, critical: set[int], *, is_exact: bool) -> CheckResult:
         """Decide at the n worth trying, in increasing order; the first that fails refutes."""
         lead = self.constant_lead()
         if lead is not None:
@@ -320,15 +277,14 @@ class Queries:
             why = readings[unknown[0]].sentence or "no limit was found"
             because = f"at n = {unknown[0]} {why}; nothing decides whether the goal is reached."
             return self.draft.inconclusive(because)
+        if not is_exact:
+            return self.draft.inconclusive(NOT_EXACT)
         return self.with_figures(self.draft.holds(self.list_of_trials(readings)))
 
     def list_of_trials(self, readings: dict[int, Reading]) -> str:
         sizes = ", ".join(_short(n) for n in readings)
         worst = max(reading.error for reading in readings.values())
-        exact = all(self.exact_at.get(n) is not None for n in readings)
-        betas = "in the limit of large beta" if exact else "at beta = 1e8, 1e30 and 1e100"
-        if not self.uses_beta:
-            betas = "without a large factor"
+        betas = "in the limit of large beta" if self.uses_beta else "without a large factor"
         text = f"the goal is reached {betas} at n = {sizes}"
         if worst > SHOWN_ERROR:
             text += "; within this tolerance but not within every one: "
@@ -338,8 +294,9 @@ class Queries:
     def reading_at(self, n: int) -> Reading:
         try:
             heads = self.exact_heads_at(n)
-            reading = self.exact_reading(heads, n) if heads is not None else None
-            return reading or self.far_reading(n)
+            if heads is None:
+                return Reading(None, math.nan, "the formula has no exact form")
+            return self.exact_reading(heads, n)
         except NoValueError as problem:
             return Reading(
                 False, math.inf, f"at n = {n} the formula has no value: {problem.sentence}"
@@ -348,41 +305,15 @@ class Queries:
             self._keep_budget()
             return Reading(None, math.nan, "the numbers become too large to compute with")
 
-    def exact_reading(self, heads: list[dict[str, Number]], n: int) -> Reading | None:
-        """The limit of the weights by the exact orders of the gaps; None if one is unknown."""
+    def exact_reading(self, heads: list[dict[str, Number]], n: int) -> Reading:
+        """The limit of the weights by the exact orders of the gaps."""
         (head,) = heads
         counts = [1] * self.named + [n - self.named]
         weights = limit_weights([head[g] for g in self.groups], n, counts)
         if weights is None:
-            return None
+            return Reading(None, math.nan, "the sign of a number is not decided")
         error = self.misplaced(weights)
         return Reading(error <= self.eps * (1 + ROUNDING), error, self.tends(weights, n))
-
-    def far_reading(self, n: int) -> Reading:
-        """Without algebra: the gaps at three far betas, each settled, growing, or unknown."""
-        tables, exact_gaps, without_value = [], [], []
-        for beta in FAR_BETAS:
-            try:
-                exact_gaps.append(self.gaps_in_digits(n, beta)[0])
-                tables.append(_as_floats([exact_gaps[-1]]))
-            except NoValueError as problem:
-                without_value.append(problem)
-        if without_value:
-            if not tables and n <= MOST_N_WITHOUT_ALGEBRA:  # at none of them
-                raise without_value[0]
-            return Reading(None, math.nan, "the formula has no value at some beta")
-        shares = [self.weights_of_gaps(table, n) for table in tables]
-        errors = [self.misplaced(weights) for weights in shares]
-        inside = [error <= self.eps * (1 + ROUNDING) for error in errors]
-        moving = [is_moving(*gaps) for gaps in zip(*exact_gaps, strict=True)]
-        if all(inside):
-            return Reading(True, errors[-1], self.tends(shares[-1], n))
-        moderate = n <= MOST_N_WITHOUT_ALGEBRA and self.has_moderate_numbers(n)
-        if any(inside) or any(moving) or not moderate:
-            return Reading(
-                None, errors[-1], "the weights change too slowly with beta to see their limit"
-            )
-        return Reading(False, errors[-1], self.tends(shares[-1], n))
 
     def tends(self, weights: Matrix, n: int) -> str:
         verb = "tend to" if self.uses_beta else "are"
@@ -413,10 +344,10 @@ class Queries:
         leads = []
         for n in (10, 1000):
             try:
-                rows = np.array(self.floats_at(n, 1.0))
-            except (ExpressionError, TooLargeError):
+                rows = self.logits_at(n, 1)
+            except (ExpressionError, TooLargeError, NotExactError):
                 return None
-            leads.append(float((rows[:, :-1].max(axis=1) - rows[:, -1]).max()))
+            leads.append(float(max(max(row[:-1]) - row[-1] for row in rows)))
         return leads[0] if math.isclose(*leads, rel_tol=1e-9) and leads[0] > 0 else None
 
     # ---- refutations
@@ -437,16 +368,14 @@ class Queries:
         if not self.uses_beta:
             return "; nothing in the formula grows with beta"
         heads = self.exact_heads_at(n)
-        if heads is None:
-            return ""
-        return self.exact_hint(heads)
+        return self.exact_hint(heads) if heads is not None else ""
 
     def exact_hint(self, heads: list[dict[str, Number]]) -> str:
         """What the exact logits tell about a query that is wrong."""
         if self.named == 2:
             gap = heads[0]["a"] - heads[0]["b"]
             (piece,) = asymptotics(gap)
-            if piece.sign and piece.order > 0:
+            if piece.sign and piece.order > FLAT:
                 return f"; k_a.q - k_b.q = {gap} grows with beta, so one of the two takes all"
         return ""
 
@@ -506,26 +435,6 @@ class Queries:
         sentence = f"with 10^{digits:.5g} keys the others have at least {share:.2g} of the weight."
         return self.draft.refuted(because, sentence, numbers={"lead": lead, "log10_n": digits})
 
-    def critical_parts(self) -> set[int]:
-        """The n at which a part of the formula that is exact and has no beta changes its sign."""
-        found = set[int]()
-        for expression in self.expressions.values():
-            for tree in expression.tree.walk():
-                if not tree.arguments:
-                    continue
-                field = Field(self.budget, self.problem.least_n)
-                part = replace(expression, tree=tree)
-                try:
-                    root = field.root(field.n - field.number(self.named))
-                    values = key_blocks(self.groups, self.noisy, field.beta, field.n, root, False)
-                    value = evaluate(part, Exact(field), values)
-                    if value.size == 1 and "beta" not in value.item().names:
-                        decision = decide(field, [Claim(value.item(), "nonzero")])
-                        found |= decision.turning_points() | near_zeros(value.item())
-                except (NotExactError, TooLargeError, ExpressionError):
-                    self._keep_budget()
-        return found
-
     # ---- the beta that is needed
 
     def beta_needed(self) -> BetaNeeded | None:
@@ -566,27 +475,15 @@ class Queries:
         if not self.uses_beta:
             return 0.0
         heads = self.exact_heads_at(n)
-        if heads is None:
-            return least_beta(lambda beta: self.is_good(n, beta), *self.rough_ladder)
-        return least_beta(self.exact_goodness(heads, n), *self.exact_ladder)
+        return None if heads is None else least_beta(self.goodness(heads, n), *self.ladder)
 
-    def is_good(self, n: int, beta: float) -> bool:
-        """Is the goal reached at this beta, with many digits?"""
-        try:
-            return self.misplaced(self.weights_at(n, beta)) <= self.eps
-        except (ExpressionError, TooLargeError):
-            return True  # too large for numbers is beyond what is asked
-
-    def exact_goodness(self, heads: list[dict[str, Number]], n: int) -> Callable[[float], bool]:
-        """The same from exact logits, quickly in floats."""
+    def goodness(self, heads: list[dict[str, Number]], n: int) -> Callable[[float], bool]:
+        """Is the goal reached at this beta?"""
         (head,) = heads
         gaps = [beta_function(head[g] - head[self.groups[0]], n) for g in self.groups]
 
         def good(beta: float) -> bool:
-            try:
-                values = np.array([gap(beta) for gap in gaps])
-            except OverflowError:
-                return True
+            values = np.array([gap(beta) for gap in gaps])
             if np.isnan(values).any():
                 return False
             return self.misplaced(self.weights_of_gaps(values[None], n)) <= self.eps * (1 + 1e-12)
@@ -600,39 +497,16 @@ class Queries:
         ln(a_a/a_b) ~ N(gap, 2 alpha |q|^2), and a share beyond 1/2 +- eps is an uneven split."""
         n, beta = REPORTED_N, max(needed, 10.0)
         try:
-            (logits,) = self.floats_at(n, beta)
-            simulated, error = self.simulate(n, beta)
+            gaps = self.gaps_at(n, beta)[0]
             length = float(np.linalg.norm(self.queries(orthonormal(n, n), beta)))
         except (NoValueError, TooLargeError):
             return None
         level = math.log((0.5 + self.eps) / (0.5 - self.eps))
-        centre, width = logits[0] - logits[1], 2 * math.sqrt(ALPHA) * length
+        centre, width = gaps[0] - gaps[1], 2 * math.sqrt(ALPHA) * length
         tails = ((level - side) / width if width else math.inf for side in (centre, -centre))
         rate = 0.5 * sum(map(math.erfc, tails))
-        alpha = (level / (1.959964 * math.sqrt(2) * length)) ** 2 if length else None
         meaning = f"a and b split their weight more unevenly than 1/2 +- {self.eps:g}"
-        return Failure(meaning, n, beta, rate, 0.0, rate, simulated, error, SAMPLES, alpha)
-
-    def simulate(self, n: int, beta: float) -> tuple[float, float]:
-        """How often the goal is missed over drawn keys, with its standard error."""
-        rng = np.random.default_rng([self.draft.seed, 1])
-        means = orthonormal(n, n, rng)
-        rows = self.queries(means, beta)
-        keys = means + math.sqrt(self.blur) * rng.standard_normal((SAMPLES, n, n))
-        kept = self.draw_lengths(rng, keys, means, rows)
-        weights = self.by_group(attend(rows, keys, keys[..., :1]).weights.mean(axis=-2))
-        share, count = float(self.is_missed(weights)[kept].mean()), int(kept.sum())
-        return share, math.sqrt(max(share * (1 - share), 1 / count) / count)
-
-    def draw_lengths(
-        self, rng: np.random.Generator, keys: Matrix, means: Matrix, rows: Matrix
-    ) -> Matrix:
-        """Stretch the first of the drawn keys, where the problem does so; which samples count."""
-        return np.ones(len(keys), dtype=bool)
-
-    def is_missed(self, weights: Matrix) -> Matrix:
-        """For each sample, whether a and b split their weight too unevenly."""
-        return np.asarray(np.abs(weights[:, 0] / weights[:, :2].sum(axis=1) - 0.5) > self.eps)
+        return Failure(f"{meaning}, with alpha = {ALPHA:g}", n, beta, rate, 0.0, rate)
 
     def by_group(self, weights: Matrix) -> Matrix:
         """The weights of the named keys, and of all others together."""
@@ -704,15 +578,31 @@ class Queries:
         return np.ones(1)
 
 
+def digits_at(beta: float | int) -> int:
+    return int(min(MAX_DIGITS, 60 + 10 * math.log10(max(beta, 10))))
+
+
+def value_at(x: Number, n: int, beta: float | int) -> Any:
+    """With so many digits that terms of very different size do not hide each other."""
+    with mpmath.workdps(digits_at(beta)):
+        return x.value(mpmath.mp, n=mpmath.mpf(n), beta=mpmath.mpf(beta))
+
+
 def beta_function(x: Number, n: int) -> Callable[[float], float]:
-    """An exact number at one n as a function of beta, in floats (cut off at 1e300)."""
-    parts = []
-    for poly in (x.top, x.bottom):
-        powers = by_power(poly, "beta").items()
-        terms = [(float(p), Number(x.field, rest, ONE).value(mpmath.mp, n=n)) for p, rest in powers]
-        parts.append([(power, float(factor)) for power, factor in terms])
+    """An exact number at one n as a function of beta, in floats (cut off at 1e300); where floats
+    do not do, with many digits."""
+    parts: list[list[tuple[float, float]]] = []
+    in_floats = not (x.names & {"exp(beta)", "log(beta)"} or has_growing_root(x))
+    for poly in (x.top, x.bottom) if in_floats else ():
+        terms = by_order(poly).items()
+        values = [
+            (float(p[1]), Number(x.field, rest, ONE).value(mpmath.mp, n=n)) for p, rest in terms
+        ]
+        parts.append([(power, float(factor)) for power, factor in values])
 
     def value(beta: float) -> float:
+        if not in_floats:
+            return float(max(min(value_at(x, n, beta), 1e300), -1e300))
         top, bottom = (sum(factor * beta**power for power, factor in terms) for terms in parts)
         return max(min(top / bottom, 1e300), -1e300) if bottom else math.nan
 
@@ -736,17 +626,21 @@ def near_zeros(x: Number, everywhere: bool = False) -> set[int]:
     """Whole n near which the leading coefficient of a number with a logarithm of n (or, if
     `everywhere`, of any number) is smallest; what happens there is decided at those n."""
     field = x.field
-    logs = [name for name in x.names if name in field.atoms and field.atoms[name].kind == "log"]
+    logs = [
+        name for name in x.names if name in field.atoms and field.atoms[name].kind in ("log", "exp")
+    ]
     if not everywhere and not any(names(field.atoms[name].argument) for name in logs):
         return set()
     if x.is_zero or "n" not in str(x):
         return set()
-    coefficients = by_power(x.top, "beta")
+    coefficients = by_order(x.top)
     lead = Number(field, coefficients[max(coefficients)], ONE)
-    arithmetic = Digits(field.budget, 30)
+    if has_growing_root(lead):
+        return set()
 
     def size(n: int) -> float:
-        return float(abs(arithmetic.value(lead, n)))
+        with mpmath.workdps(30):
+            return float(abs(lead.value(mpmath.mp, n=mpmath.mpf(n))))
 
     grid = sorted({field.least_n + k for k in range(40)} | {int(1.2**k) for k in range(20, 190)})
     sizes = [size(n) for n in grid]
@@ -765,18 +659,6 @@ def near_zeros(x: Number, everywhere: bool = False) -> set[int]:
                     break
             found |= set(range(low, high + 1))
     return found
-
-
-def is_moving(first: Any, second: Any, third: Any) -> bool:
-    """Is the limit of a gap that was seen at three far betas unclear?"""
-    if abs(third - second) <= SETTLED:
-        return False
-    grows = abs(third) > abs(second) > abs(first) and abs(third) > UNBOUNDED
-    return not grows
-
-
-def _as_floats(gaps: list[list[Any]]) -> Matrix:
-    return np.array([[float(max(x, -1e300)) for x in row] for row in gaps])
 
 
 def _short(n: int) -> str:

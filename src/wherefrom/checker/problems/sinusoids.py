@@ -18,6 +18,7 @@ import numpy as np
 
 from wherefrom.checker.asymptotics import Piece
 from wherefrom.checker.field import (
+    FLAT,
     ONE,
     Field,
     NotExactError,
@@ -37,6 +38,7 @@ from wherefrom.checker.spaces import Exact, NoValueError, Values, evaluate
 SEARCHED_POSITIONS = 2_000  # that are compared where no argument decides
 SEARCHED_PAIRS = 60  # the smallest equal positions are looked for among so many
 MAX_REFLECTED = 20_000
+MAX_WIDTH = 128
 WIDTHS = (2, 4, 6, 8)  # that are tried where d or i remains in the formula
 
 
@@ -152,7 +154,7 @@ class Table:
             pass
         uses_width = bool(self.expression.names & {"i", "d"})
         results = []
-        for d in WIDTHS if uses_width else (2,):
+        for d in self.widths() if uses_width else (2,):
             try:
                 result = self.judge_width(d, uses_width)
             except NoValueError as problem:
@@ -168,8 +170,13 @@ class Table:
             results.append(result)
         if len(results) == 1:
             return results[0]
-        widths = ", ".join(map(str, WIDTHS))
+        widths = ", ".join(map(str, self.widths()))
         return self.draft.holds(f"at d = {widths}, {results[0].because}")
+
+    def widths(self) -> list[int]:
+        """Small ones, and those at which a part of the formula may be zero."""
+        written = {int(x.number) for x in self.expression.tree.walk() if x.op == "number"}
+        return sorted({*WIDTHS, *(x for x in written if x % 2 == 0 and 0 < x <= MAX_WIDTH)})
 
     def judge_pair(self, arithmetic: Waves, entries: Sequence[Number]) -> CheckResult | None:
         """Proved by one entry in which nothing returns, or refuted where there is no value."""
@@ -333,7 +340,7 @@ def _float_vector(tables: list[tuple[Waves, list[Number]]], t: int) -> list[floa
         for number, need in arithmetic.field.obligations:
             value = float(number.value(mpmath.fp, **known))
             sign = (value > 0) - (value < 0)
-            if not is_true(Piece(0, 0, 0, sign), need):
+            if not is_true(Piece(0, 0, FLAT, sign), need):
                 raise NotExactError
         vector += [float(entry.value(mpmath.fp, **known)) for entry in entries]
     return vector

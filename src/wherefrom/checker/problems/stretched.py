@@ -14,9 +14,10 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import mpmath
 import numpy as np
 
-from wherefrom.checker.asymptotics import asymptotics, sign_on
+from wherefrom.checker.asymptotics import asymptotics, has_growing_root, sign_on
 from wherefrom.checker.field import (
     ONE,
     Field,
@@ -24,41 +25,32 @@ from wherefrom.checker.field import (
     Number,
     StepBudget,
     TooLargeError,
-    by_power,
+    by_order,
 )
 from wherefrom.checker.goals import Claim, Decision, certificate, decide, is_true
 from wherefrom.checker.grammar import ExpressionError
 from wherefrom.checker.problems.queries import (
-    DIGITS,
     REPORTED_N,
-    SAMPLES,
     Queries,
     Reading,
     beta_function,
-    is_moving,
+    digits_at,
+    value_at,
 )
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import Assumption, CheckResult, Failure
-from wherefrom.checker.spaces import Digits, Floats, Matrix, NoValueError, evaluate
+from wherefrom.checker.spaces import Floats, Matrix, evaluate
 
 SD = math.sqrt(0.5)  # of the length e
 RISK = 0.05  # the share of samples that may miss the tolerance
 REACH = 9.0  # standard deviations beyond which nothing is counted: 1e-18
 LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1, -1.0, 3.0, -2.0, 4.0)
-FAR = (10**9, 10**30, 10**100)  # betas where the limit of a failure rate is read off
 MAX_DECADES = 500  # powers of ten of the largest beta that is computed with
 SHARE_CHANGE = 1e-3  # of samples, from one far beta to the next, that is still a limit
-SHARE_ROUNDING = 1e-6  # the same where there is no exact form
 SMALLEST_FLOAT = 5e-324
-VANISHING = 1e-14  # stands for alpha -> 0 in a simulation
 # logits of a (at e = 1) and of b, that of each other key less that of b, which may be small beside
 # both, and that of each other key
 Head = tuple[float, ...]
-GAPS: tuple[Callable[[Head], float], ...] = (  # which decide the weights for every e
-    lambda head: head[0],
-    lambda head: head[0] - head[1],
-    lambda head: head[2],
-)
 
 
 def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
@@ -107,10 +99,9 @@ class StretchedQueries(Queries):
     """One query or two, averaged, over keys of which k_a has a random length."""
 
     lengths = LENGTHS
-    blur = VANISHING
     allowed_misses = RISK + 0.02  # of the quantiles of e that a search tries
     what_fails = "the samples fail"
-    exact_ladder = rough_ladder = ((-3, 9), 2, 16)
+    ladder = ((-3, 9), 2, 16)
 
     # ---- for every n
 
@@ -122,7 +113,7 @@ class StretchedQueries(Queries):
 
     def decide(self, field: Field, heads: Sequence[dict[str, Number]]) -> Decision:
         """The heads' weights on a tend to shares that average 1/2, for every e that is not set
-        aside. NotExactError if no share is clear."""
+        aside. Where no share is clear, what would have to be other than zero."""
         along = [claim for head in heads if _all_true(claim := [Claim(head["a"], "grows")])]
         positive = len(heads) > 1 and bool(along)  # e < 0 is set aside
         claims: list[Claim] = [*along[0]] if positive else []
@@ -137,13 +128,13 @@ class StretchedQueries(Queries):
             ]
             chosen = next((option for option in options if _all_true(option[1])), None)
             if chosen is None:
-                raise NotExactError
+                return decide(field, [Claim(x, "zero") for x in (a, b, others, a - b, b - others)])
             total += chosen[0]
             claims += chosen[1]
             if a.is_zero:
                 claims.append(Claim(a, "vanishes", f"a of {index}"))
         if 2 * total != len(heads):
-            raise NotExactError
+            claims = [Claim(field.number(1), "zero")]
         return decide(field, claims)
 
     def reason(self, decision: Decision) -> str:
@@ -175,63 +166,34 @@ class StretchedQueries(Queries):
     def heads_at(self, n: int, beta: float | int) -> list[Head]:
         """For each head the logits of a and b, scaled down if they are beyond floats, the logit of
         another key less that of b, and that logit."""
-        digits = int(min(DIGITS, 60 + 10 * math.log10(max(beta, 10))))
-        arithmetic = Digits(self.budget, digits)
-        most = arithmetic.context.mpf(1e250)
-        exact = self.exact_heads_at(n)
         heads: list[Head] = []
-        for index, (a, b, others) in enumerate(self.rows_in_digits(arithmetic, n, beta)):
-            gap = others - b
-            if exact is not None:
-                gap = arithmetic.value(exact[index]["others"] - exact[index]["b"], n, beta)
-            scale = min(arithmetic.context.mpf(1), most / max(abs(a), abs(b), abs(others), 1))
-            gap = max(min(gap, most), -most)
-            heads.append(tuple(map(_signed_float, (a * scale, b * scale, gap, others * scale))))
+        exact = self.exact_heads_at(n)
+        if exact is None:
+            raise NotExactError
+        for head in exact:
+            a, b, others = (value_at(head[g], n, beta) for g in self.groups)
+            gap = value_at(head["others"] - head["b"], n, beta)
+            with mpmath.workdps(digits_at(beta)):
+                most = mpmath.mpf(1e250)
+                scale = min(mpmath.mpf(1), most / max(abs(a), abs(b), abs(others), 1))
+                gap = max(min(gap, most), -most)
+                heads.append(tuple(map(_signed_float, (a * scale, b * scale, gap, others * scale))))
         return heads
 
-    def exact_reading(self, heads: list[dict[str, Number]], n: int) -> Reading | None:
-        """By the shares at betas so large that the leading powers decide."""
+    def exact_reading(self, heads: list[dict[str, Number]], n: int) -> Reading:
+        """By how often the goal is missed at betas so large that the leading powers decide."""
         betas = self.settled_betas(heads, n)
-        if betas is None:
+        if betas is None or n > 10**300:
             return Reading(None, math.nan, "the numbers become too large to compute with")
-        return self.reading_of_shares(n, betas, SHARE_CHANGE)
-
-    def far_reading(self, n: int) -> Reading:
-        """Without algebra, at far betas."""
-        if n > 10**300 or not self.has_moderate_numbers(n):
-            return Reading(None, math.nan, "the numbers become too large to compute with")
-        return self.reading_of_shares(n, FAR, SHARE_ROUNDING)
-
-    def reading_of_shares(self, n: int, betas: Sequence[int], settled_by: float) -> Reading:
-        """How often the goal is missed at three betas: trusted if the share has settled and,
-        without algebra, every logit and gap has settled or grows."""
-        if n > 10**300:
-            return Reading(None, math.nan, "this is too large for the law of e")
-        exact = self.exact_heads_at(n) is not None
-        rows, without_value = [], []
-        for beta in betas:
-            try:
-                rows.append(self.heads_at(n, beta))
-            except NoValueError as problem:
-                without_value.append(problem)
-        if without_value:
-            if not rows and exact:
-                raise without_value[0]
-            return Reading(None, math.nan, "the formula has no value at some beta")
-        shares = [failure_probability(row, n, self.eps)[0] for row in rows]
+        shares = [failure_probability(self.heads_at(n, x), n, self.eps)[0] for x in betas]
         sentence = (
             f"at n = {n}, however large beta is, c misses the average by more than {self.eps:g} in "
             f"{shares[-1]:.1%} of the samples"
         )
         if max(shares) <= RISK:
             return Reading(True, shares[-1], sentence)
-        settled = abs(shares[2] - shares[1]) <= settled_by
-        moving = not exact and any(
-            is_moving(*(of_gap(row[head]) for row in rows))
-            for head in range(len(rows[0]))
-            for of_gap in GAPS
-        )
-        if min(shares) > RISK and shares[2] > RISK + SHARE_CHANGE and settled and not moving:
+        settled = abs(shares[2] - shares[1]) <= SHARE_CHANGE
+        if min(shares) > RISK and shares[2] > RISK + SHARE_CHANGE and settled:
             return Reading(False, shares[-1], sentence)
         slow = "the weights change too slowly with beta to see their limit"
         return Reading(None, shares[-1], slow)
@@ -243,6 +205,8 @@ class StretchedQueries(Queries):
         for head in heads:
             a, b, others = (head[g] for g in self.groups)
             for number in (a, b, others - b, a - b, a - others):
+                if has_growing_root(number) or "log(beta)" in number.names:
+                    return None
                 decades = max(decades, decades_until_settled(number, n))
         if decades > MAX_DECADES:
             return None
@@ -267,13 +231,7 @@ class StretchedQueries(Queries):
     def beta_formula(self) -> str:
         return f"P(more than eps of the weight is misplaced) <= {RISK:g}, by the law of e"
 
-    def is_good(self, n: int, beta: float) -> bool:
-        try:
-            return failure_probability(self.heads_at(n, beta), n, self.eps)[0] <= RISK
-        except (ExpressionError, TooLargeError):
-            return True  # too large for numbers is beyond what is asked
-
-    def exact_goodness(self, heads: list[dict[str, Number]], n: int) -> Callable[[float], bool]:
+    def goodness(self, heads: list[dict[str, Number]], n: int) -> Callable[[float], bool]:
         tables = []
         for head in heads:
             a, b, others = (head[g] for g in self.groups)
@@ -285,30 +243,12 @@ class StretchedQueries(Queries):
 
         return good
 
-    def failure(self, needed: float) -> Failure | None:
+    def failure(self, needed: float) -> Failure:
         """How often the length spoils the result at n = 10 and this beta (10 at least)."""
         n, beta = REPORTED_N, max(needed, 10.0)
-        try:
-            heads = self.heads_at(n, beta)
-            simulated, error = self.simulate(n, beta)
-        except (NoValueError, TooLargeError):
-            return None
         meaning = f"more than {self.eps:g} of the weight is misplaced"
-        rates = failure_probability(heads, n, self.eps)
-        return Failure(meaning, n, beta, *rates, simulated, error, SAMPLES)
-
-    def draw_lengths(
-        self, rng: np.random.Generator, keys: Matrix, means: Matrix, rows: Matrix
-    ) -> Matrix:
-        e = 1 + SD * rng.standard_normal((len(keys), 1))
-        keys[:, 0] += (e - 1) * means[0]
-        if len(rows) > 1 and (rows @ means[0] > 0).any():
-            return np.asarray(e[:, 0] >= 0)
-        return np.ones(len(keys), dtype=bool)
-
-    def is_missed(self, weights: Matrix) -> Matrix:
-        wrong = 0.5 * np.abs(weights - [*self.problem.target.values()]).sum(axis=-1)
-        return np.asarray(wrong > self.eps)
+        rates = failure_probability(self.heads_at(n, beta), n, self.eps)
+        return Failure(meaning, n, beta, *rates)
 
     def typical_lengths(self) -> Matrix:
         drawn = 1 + SD * np.random.default_rng(3).standard_normal(2000)
@@ -353,17 +293,17 @@ def decades_until_settled(x: Number, n: int) -> Fraction:
     """So many powers of ten beta needs until the leading term of a number exceeds a million times
     the sum of all others, above and below the line."""
     needed = Fraction(0)
-    digits = Digits(x.field.budget, 60)
     for poly in (x.top, x.bottom):
         terms = []
-        for order, part in by_power(poly, "beta").items():
+        for (exponential, order, _), part in by_order(poly).items():
             if sign_on(x.field, part, n, n):
-                size = abs(digits.value(Number(x.field, part, ONE), n))
-                terms.append((Fraction(order), Fraction(float(digits.context.log10(size)))))
+                with mpmath.workdps(60):
+                    size = mpmath.log10(abs(Number(x.field, part, ONE).value(mpmath.mp, n=n)))
+                terms.append((Fraction(exponential), Fraction(order), Fraction(float(size))))
         if terms:
-            lead, size = max(terms)
-            for order, other in terms:
-                if order < lead:
+            top, lead, size = max(terms)
+            for exponential, order, other in terms:
+                if exponential == top and order < lead:
                     needed = max(needed, (other - size + 8) / (lead - order))
             if lead:  # and the leading term itself is far from 1
                 needed = max(needed, (8 - size) / abs(lead))

@@ -38,7 +38,7 @@ from wherefrom.checker.grammar import ExpressionError, Parser, Token, tokenize, 
 from wherefrom.checker.problems import Problem
 from wherefrom.checker.reading import Reader, not_read, split_clauses
 from wherefrom.checker.results import CheckResult
-from wherefrom.checker.spaces import Digits, Exact, NoValueError, Values, evaluate_number
+from wherefrom.checker.spaces import Exact, NoValueError, Values, evaluate_number
 from wherefrom.errors import UserError
 
 LEAST_N = 3
@@ -268,7 +268,8 @@ class Comparison:
         """The limit of one side, with so many digits where it is a number."""
         number = self.field.quotient(_in_the_limit(side.top), side.bottom)
         if number.names <= {"p0"}:
-            value = Digits(self.budget, 40).value(number, LEAST_N)
+            with mpmath.workdps(40):
+                value = number.value(mpmath.mp, n=LEAST_N)
             return str(mpmath.nstr(value, digits))
         return str(number)
 
