@@ -150,7 +150,7 @@ CASES = [
     ("sinusoids", "p=sin(t)/(d-80)", "refuted", "no value with d = 80"),
     ("sinusoids", "p=sin(t*(d-40))", "refuted", "p(0) = p(1)"),
     ("identity-self-attention", "c2=u_a/(beta-2)*beta", "proved", "tend to"),  # not at beta = 2
-    ("extract", "M=A@A.T+1e12*(D-D)", "holds", "no proof"),
+    ("extract", "M=A@A.T+1e12*(D-D)", "inconclusive", "mixes"),
     # permutation
     ("permutation", "softmax(X W_q W_k^T X^T) X V", "proved", "commute"),
     ("permutation", "ReLU(X W_1) W_2 + LayerNorm(X)", "proved", "commute"),
@@ -221,7 +221,7 @@ CASES = [
     ("variance", "Var(c_1) is smaller than Var(c_2)", "refuted", "tends to"),
     ("variance", "var_one = 1/4", "refuted", "the same limit"),
     ("variance", "var_c < var_c1/4", "refuted", "equal at every n"),
-    ("variance", "var_one < 1/4", "holds", "no proof"),
+    ("variance", "var_one < 1/4", "inconclusive", "limits"),
     # hull
     ("hull", "K=[[0.5, 0.5], [1, 0], [0, 1]]", "refuted", "0.3333"),
     ("hull", "K=[[1/2, 1/2], [1, 0], [0, 1]]|w=(1/2, 1/2)", "proved", "0.3333"),

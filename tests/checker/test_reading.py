@@ -12,7 +12,7 @@ from wherefrom.checker import PROBLEMS, check
 from wherefrom.checker.reading import read_construction
 from wherefrom.errors import UserError
 
-AVERAGE, MEANS = {"q": "beta*(k_a + k_b)"}, {"q": "beta*(mu_a + mu_b)"}
+AVERAGE = {"q": "beta*(k_a + k_b)"}
 PROJECTION = {"M": "A@A.T"}
 HEADS = {"q1": "beta*mu_a", "q2": "beta*mu_b"}
 UNDERSTOOD = [
@@ -64,7 +64,6 @@ UNDERSTOOD = [
     ("average", r"$g = \beta (K_{\alpha}+K_b)$", AVERAGE),
     ("average", "q = np.exp(beta) * (k[a] + k[b])", {"q": "exp(beta)*(k_a + k_b)"}),
     ("extract", "M = np.dot(A, A.T)", PROJECTION),
-    ("stretched-average", "e ∈ [0.5, 1.5]", {"low": "0.5", "high": "1.5"}),
     (
         "sinusoids",
         r"PE_{(pos,2i)} = \sin(pos/9^{2i/d_{model}}), PE_{(pos,2i+1)} = \cos(pos/9)",
@@ -82,14 +81,10 @@ UNDERSTOOD = [
     ("average", r"\tilde{q} \triangleq \beta(\vec k_a + \vec k_b) [\beta large]", AVERAGE),
     ("average", "q' = β[k_a + k_b]", AVERAGE),
     ("average", "q = β(k_a + k_b)\n\nTherefore, q = β(k_a + k_b).", AVERAGE),
-    ("noisy-average", r"q = \beta(\mathbb{E}[k_a] + \bar{k}_b)", MEANS),
-    ("extract", r"M = a_1a_1^T + a_2 a_2^T + \dots + a_m a_m^T", PROJECTION),
-    ("extract", "M = [a_1, ..., a_m] Aᵀ", PROJECTION),
     ("extract", r"M=\sum_{j=1}^m a_ja_j^T", PROJECTION),
     ("extract", r"M = AA^\top \in \mathbb{R}^{d \times d}", PROJECTION),
     ("two-heads", r"q_1 = t_1\mu_a, q_2 = t_2\mu_b, t_1 = t_2 \gg 0", HEADS),
     ("self-attention", "V = u_b u_b'\nK = np.eye(d)\nQ=u_d u_a'", None),
-    ("stretched-average", "ε ranges from 0.5 to 1.5", {"low": "0.5", "high": "1.5"}),
 ]
 
 

@@ -161,6 +161,9 @@ def test_different_words_decide_every_n():
         ("variance", "(n-3)*var_c+0.0724 >= var_c1"),  # false at n = 3
         ("sinusoids", "p=(t-5)*cos(pi/2*t+1e12+pi)"),  # p(4) = p(6)
         ("sinusoids", "p=[(t-5)*cos(pi/2*t+1e12+pi), cos(2*pi/3*t-3+pi/2)]"),
+        # beta e is lost in floats beside logits of the others that are beyond them
+        ("stretched-average", "q=1e-12*sqrt(beta)*mu_a-beta**8*sum_others"),
+        ("stretched-average", "q=beta*mu_a-exp(beta)*sum_others"),
     ],
 )
 def test_no_false_holds_at_one_n(problem, text):

@@ -245,10 +245,10 @@ class Number:
         """At these values of beta, n and other symbols, in a context of mpmath."""
         self.field.budget.spend((1 + context.prec // 100) * (len(self.top) + len(self.bottom)))
         values = SymbolValues(self.field.atoms, context, symbols)
-        top, bottom = values.of(self.top), values.of(self.bottom)
-        if bottom == 0:
-            raise TooLargeError
-        return top / bottom
+        try:
+            return values.of(self.top) / values.of(self.bottom)
+        except (OverflowError, ZeroDivisionError):
+            raise TooLargeError from None
 
     def __add__(self, other: Number) -> Number:
         times = self.field.times

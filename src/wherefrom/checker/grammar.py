@@ -59,8 +59,6 @@ _STYLE = (
     r"\\(?:mathbf|mathrm|mathit|mathcal|mathsf|boldsymbol|bm|vec|operatorname|textbf|textit|bar"
     r"|hat|tilde|widehat|overline|underline)(?![a-zA-Z])"
 )
-_TRANSPOSED = r"(?:\^\{?(?:T|\\top|⊤)\}?|ᵀ)"
-_DOTS = r"(?:\\[lc]?dots|\.\.\.|…)"
 _MATRIX = r"\{(?:[pbv]?matrix|array)\}"
 # what is written -> what is read instead, before the text is cut into tokens
 _REWRITTEN: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
@@ -68,16 +66,6 @@ _REWRITTEN: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\b(?:np|numpy|torch|math|jnp)\.(?:linalg\.|array\b|tensor\b)?", " "),
     (r"\bI_\{?[a-z]\}?(?!\w)|\beye\(\w+\)|\\mathbb\s*\{?[I1]\}?", "I"),
     (r"\\mathbb\s*\{?R\}?", "ℝ"),
-    (
-        rf"a_\{{?1\}}?\s*a_\{{?1\}}?{_TRANSPOSED}\s*\+.*?{_DOTS}\s*\+\s*"
-        rf"a_\{{?m\}}?\s*a_\{{?m\}}?{_TRANSPOSED}",
-        "AA^T",
-    ),
-    (rf"\[\s*a_\{{?1\}}?[^\]]*{_DOTS}[\s,|]*a_\{{?m\}}?\s*\]", "A"),
-    (
-        r"(?:\\mathbb\s*\{E\}|\bE)\s*[\[(]\s*k_\{?(\w)\}?\s*[\])]|\\bar\s*\{?k\}?_\{?(\w)\}?",
-        r"mu_\1\2",
-    ),
     (r"_\{\([^{}]*\)\}", " "),  # PE_{(pos, 2i)}
     (r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"       \1 "),
     (r"(?<=[A-Za-zμ])\[([a-z])\]", r"_\1"),  # k[a]
@@ -582,12 +570,6 @@ class Parser:
         """What follows a command: a group, or one digit or name."""
         if opened := self.take("{", "("):
             return self.group(CLOSING[opened.kind])
-        if self.kind == "number" and len(self.text) == 2 and self.text.isdigit():  # as in \frac12
-            both, i = self.tokens[self.position], self.position
-            digits = [
-                replace(both, text=x, column=both.column + j) for j, x in enumerate(both.text)
-            ]
-            self.tokens = [*self.tokens[:i], *digits, *self.tokens[i + 1 :]]
         return self.atom()
 
     def literal(self, token: Token) -> Node:

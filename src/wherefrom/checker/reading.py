@@ -310,8 +310,7 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
         raise UserError(f"an answer has {MAX_TEXTS} texts at most, and this has {len(texts)}.")
     reader = Reader(problem)
     for text in texts:
-        for part in _ranges(text) if "low" in reader.wanted else [text]:
-            reader.read(part)
+        reader.read(text)
     forms = " or ".join(" and ".join(form) for form in problem.forms)
     expressions: dict[str, Expression] = {}
     again: list[tuple[str, Expression]] = []
@@ -408,26 +407,6 @@ def _limits(text: str) -> tuple[str, list[str]]:
     pattern = re.compile(r"\\lim\s*_\s*\{([^{}]*)\}")
     limits = [match[1] for match in pattern.finditer(text)]
     return pattern.sub(lambda match: " " * len(match[0]), text), limits
-
-
-def _ranges(text: str) -> list[str]:
-    """A range of e as low = ... and high = ..., if the text is one."""
-    number = r"(-?\d+(?:\.\d+)?)"
-    length = r"(?:e|\\?(?:var)?epsilon|ε|ϵ)(?:_\{?a\}?)?"
-    mean = r"\s*\*?\s*\\?(?:mu|μ)_\{?a\}?"
-    less = r"\s*(?:<=?|≤|\\leq?)\s*"
-    patterns = [
-        rf"{number}{less}{length}{less}{number}",
-        rf"{length}\s*(?:\\?in|∈|(?:is |lies |varies )?between)\s*[\[(]?\s*{number}\s*(?:,|and)\s*"
-        rf"{number}\s*[\])]?",
-        rf"{length}\s*(?:ranges|varies|goes|is)?\s*from\s*{number}\s*to\s*{number}",
-        rf"k_a\s*(?:varies|is|lies)?\s*between\s*{number}{mean}\s*and\s*{number}{mean}",
-    ]
-    plain = text.strip().strip("$ ").rstrip(".")
-    for pattern in patterns:
-        if match := re.fullmatch(pattern, plain):
-            return [f"low={match[1]}; high={match[2]}"]
-    return [text]
 
 
 def _without_math_marks(tokens: list[Token], wanted: Collection[str]) -> list[Token]:

@@ -136,7 +136,10 @@ class Layer:
             except (NoValueError, TooLargeError):
                 continue
             tried += 1
-            if np.abs(moved - value[order]).max() <= ROUNDING * floats.largest:
+            differs = bool(np.abs(moved - value[order]).max() > ROUNDING * floats.largest)
+            if not differs and fixed:
+                differs = self.differs_exactly(tokens, order, learned)
+            if not differs:
                 continue
             if not fixed:
                 because = "drawn tokens disagree with the argument; judge this one by hand."
@@ -153,6 +156,18 @@ class Layer:
             )
             return refuted, tried
         return None, tried
+
+    def differs_exactly(self, tokens: Matrix, order: Matrix, learned: Values) -> bool:
+        """Is the difference, which may be less than rounding, other than zero?"""
+        arithmetic = Exact(Field(self.budget, 1, 1))
+        try:
+            results = []
+            for x in (tokens, tokens[order]):
+                whole = {k: np.asarray(v).astype(int) for k, v in self.values(x, learned).items()}
+                results.append(evaluate(self.expression, arithmetic, whole))
+        except (NotExactError, NoValueError):
+            return False
+        return any(not arithmetic.is_zero(x) for x in (results[1] - results[0][order]).ravel())
 
     def values(self, tokens: Matrix, learned: Values) -> Values:
         n, d = tokens.shape

@@ -135,21 +135,19 @@ class Queries:
         if self.budget.left < 0:
             raise TooLargeError
 
-    def logits_at(self, n: int, beta: float | int) -> list[list[Any]]:
-        """For each head the logit of each group at one n and beta, with enough digits."""
+    def gaps_at(self, n: int, beta: float | int, e: float = 1.0) -> Matrix:
+        """For each head the logit of each group less the largest, as floats; differences are taken
+        exactly, since logits may be alike to any number of digits."""
         heads = self.exact_heads_at(n)
         if heads is None:
             raise NotExactError
-        return [[value_at(head[g], n, beta) for g in self.groups] for head in heads]
-
-    def gaps_at(self, n: int, beta: float | int, e: float = 1.0) -> Matrix:
-        """For each head the logit of each group less the largest, as floats."""
-        gaps = []
-        for row in self.logits_at(n, beta):
-            with mpmath.workdps(digits_at(beta)):
-                stretched = [row[0] * e, *row[1:]]
-                gaps.append([float(max(x - max(stretched), -1e300)) for x in stretched])
-        return np.array(gaps)
+        rows = []
+        for head in heads:
+            first = head[self.groups[0]] * head[self.groups[0]].field.number(Fraction(e))
+            gaps = [value_at(head[g] - first, n, beta) for g in self.groups[1:]]
+            top = max([0, *gaps])
+            rows.append([float(max(x - top, -1e300)) for x in (mpmath.mpf(0), *gaps)])
+        return np.array(rows)
 
     def weights_at(self, n: int, beta: float | int, e: float = 1.0) -> Matrix:
         """The weight of each group, averaged over the heads, by the attention equation."""
@@ -344,10 +342,10 @@ class Queries:
         leads = []
         for n in (10, 1000):
             try:
-                rows = self.logits_at(n, 1)
+                gaps = self.gaps_at(n, 1)
             except (ExpressionError, TooLargeError, NotExactError):
                 return None
-            leads.append(float(max(max(row[:-1]) - row[-1] for row in rows)))
+            leads.append(float((gaps[:, :-1].max(axis=1) - gaps[:, -1]).max()))
         return leads[0] if math.isclose(*leads, rel_tol=1e-9) and leads[0] > 0 else None
 
     # ---- refutations

@@ -165,7 +165,7 @@ class StretchedQueries(Queries):
 
     def heads_at(self, n: int, beta: float | int) -> list[Head]:
         """For each head the logits of a and b, scaled down if they are beyond floats, the logit of
-        another key less that of b, and that logit."""
+        another key less that of b, and that logit (both cut off beyond floats)."""
         heads: list[Head] = []
         exact = self.exact_heads_at(n)
         if exact is None:
@@ -175,9 +175,9 @@ class StretchedQueries(Queries):
             gap = value_at(head["others"] - head["b"], n, beta)
             with mpmath.workdps(digits_at(beta)):
                 most = mpmath.mpf(1e250)
-                scale = min(mpmath.mpf(1), most / max(abs(a), abs(b), abs(others), 1))
-                gap = max(min(gap, most), -most)
-                heads.append(tuple(map(_signed_float, (a * scale, b * scale, gap, others * scale))))
+                scale = min(mpmath.mpf(1), most / 1e10 / max(abs(a), abs(b), 1))
+                gap, others = (max(min(x, most), -most) for x in (gap, others * scale))
+                heads.append(tuple(map(_signed_float, (a * scale, b * scale, gap, others))))
         return heads
 
     def exact_reading(self, heads: list[dict[str, Number]], n: int) -> Reading:

@@ -212,7 +212,7 @@ class EqualWords:
         """At the first round beta that shows it."""
 
         def error_at(beta: float) -> float:
-            rows = [[value_at(x, len(words), beta) for x in row] for row in S]
+            rows = [[value_at(x - row[0], len(words), beta) for x in row] for row in S]
             gaps = [[float(max(x - max(row), -1e300)) for x in row] for row in rows]
             weights = softmax_over_keys(np.array(gaps))
             return float(np.abs(weights - _wanted(words)).sum(axis=1).max() / 2)

@@ -45,8 +45,7 @@ LEAST_N = 3
 TRIED_N, TRIED_BETAS = (3, 4, 10, 100), (10.0, 20.0, 50.0, 200.0, 1000.0)
 MAX_LAW_N = 10_000  # the laws have a logit for each key
 LAW_ACCURACY = 1e-9  # a difference of variances above it is not rounding
-NEARLY = Fraction(1, 100)  # what "is about" allows
-Sign = Literal["<", "<=", "=", ">=", ">", "->", "~"]
+Sign = Literal["<", "<=", "=", ">=", ">", "->"]
 _WHICH = r"c_?\{?[12]\}?|c|one|norm\w*"
 VARIANCE = re.compile(  # Var(c_1), Var[c], var_{c}, sigma^2(c)
     r"(?:\\(?:mathrm|text|operatorname|mathbb)\s*\{\s*)?(?:\b[Vv]ar(?:iance)?|\bV(?=\s*[\[(])"
@@ -59,14 +58,12 @@ RELATION_WORDS = [
     (r"\btends to\b|\bapproaches\b|\bgoes to\b", "->"),
     (r"\bis (?:smaller|less|lower) than\b", "<"),
     (r"\bis (?:larger|greater|bigger|higher) than\b", ">"),
-    (r"\bis about\b|≈|\\approx(?![a-z])|~", "∼"),
     (r"\bequals\b", "="),
 ]
 # the text of a token -> what it compares
 RELATIONS: dict[str, Sign] = {"<=": "<=", ">=": ">=", "<": "<", ">": ">", "=": "=", "==": "="}
 RELATION_KINDS: dict[str, Sign] = {
     "→": "->",
-    "∼": "~",
     "≪": "<",
     "≫": ">",
     "=": "=",
@@ -230,7 +227,7 @@ class Comparison:
         power = Fraction(order) - Fraction(bottom_order)
         if not bottom_sign:
             return power, None
-        if self.sign in ("->", "~") and (power < 0 or (power == 0 and sign == 0)):
+        if self.sign == "->" and (power < 0 or (power == 0 and sign == 0)):
             return power, 0
         return power, sign * bottom_sign if sign else None
 
@@ -238,14 +235,9 @@ class Comparison:
         """A verdict from the leading power of beta and the sign of its factor."""
         vanishes = sign == 0 or order < 0
         claim = Claim(self.limit_number(), "vanishes")
-        if self.sign in ("->", "~") and vanishes:
+        if self.sign == "->" and vanishes:
             because = f"the difference of the two sides tends to 0 as beta grows, {self.where}."
             return self.draft.proved(because, self.certificate(claim))
-        if self.sign == "~" and order == 0 and self.is_nearly():
-            because = f"the two sides have the same limit to one in a hundred, {self.where}."
-            return self.draft.proved(
-                because, self.certificate(Claim(self.nearness(), "nonnegative"))
-            )
         left, right = (self.limit_text(side, 6) for side in (self.left, self.right))
         if left == right:
             left, right = (self.limit_text(side, 20) for side in (self.left, self.right))
@@ -273,15 +265,6 @@ class Comparison:
             return str(mpmath.nstr(value, digits))
         return str(number)
 
-    def nearness(self) -> Number:
-        """A hundredth of the right limit squared less the square of the difference."""
-        right = self.field.quotient(_in_the_limit(self.right.top), self.right.bottom)
-        gap = self.limit_number()
-        return self.field.number(NEARLY**2) * right * right - gap * gap
-
-    def is_nearly(self) -> bool:
-        return decide(self.field, [Claim(self.nearness(), "nonnegative")]).is_proved
-
     def certificate(self, claim: Claim) -> dict[str, Any]:
         return certificate(decide(self.field, [claim]))
 
@@ -291,27 +274,11 @@ class Comparison:
         return _by_laws(self.gap, n, beta)
 
     def judge_numerically(self) -> CheckResult:
-        """Where the limits agree or are not clear: the exact laws at several n and beta."""
-        sizes = TRIED_N if self.n is None else (self.n,)
-        if max(sizes) > MAX_LAW_N:
-            return self.draft.inconclusive(f"n = {self.n} is too large for the exact laws.")
-        gaps = {(n, beta): self.difference(n, beta) for n in sizes for beta in TRIED_BETAS}
-        if self.sign == "=":
-            # both sides are analytic in beta: equal from some beta on only if equal everywhere
-            if max(map(abs, gaps.values())) > LAW_ACCURACY:
-                return self.refuted("both sides may have the same limit, but they are not equal.")
-            return self.draft.inconclusive("the two sides are too close to tell apart.")
-        holds = {"<": -1, "<=": -1, ">": 1, ">=": 1}.get(self.sign)
-        if holds is None:
-            return self.draft.inconclusive("no argument settles this limit.")
-        if all(holds * gap > LAW_ACCURACY * 1e-3 for gap in gaps.values()):
-            at, betas = (", ".join(f"{x:g}" for x in tried) for tried in (sizes, TRIED_BETAS))
-            return self.draft.holds(
-                f"true at n = {at}, each with beta = {betas}. That is no proof."
-            )
-        return self.draft.inconclusive(
-            "the limits do not decide this claim, and it is not true at every n and beta tried."
-        )
+        """Where the limits agree: sides that differ at one n and beta are not equal, since both are
+        analytic in beta."""
+        if self.sign != "=":
+            return self.draft.inconclusive("the limits of both sides do not decide this claim.")
+        return self.refuted("both sides may have the same limit, but they are not equal.")
 
     def refuted(self, because: str) -> CheckResult:
         """With both limits; or, if the sides differ by a number or are equal, at one n and beta."""

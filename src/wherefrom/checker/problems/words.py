@@ -130,6 +130,7 @@ class ThreeWords:
             return self.draft.inconclusive("exact algebra does not decide where a word ends.")
         error, sentence = max(filter(None, ends), key=lambda end: end[0])
         if error <= self.eps * (1 - 1e-9):
+            sentence = sentence.replace(" and not to ", " and should tend to ")
             because = f"{sentence}: {error:.3g} beta off, which is within this tolerance."
             return self.with_figures(self.draft.holds(because))
         if error < self.eps * (1 + 1e-9):
@@ -237,13 +238,15 @@ class ThreeWords:
     def contexts(self, beta: int | float) -> Iterator[tuple[float, int, dict[str, list[float]]]]:
         """For each word with a goal: the distance in units of beta, the word, and its weights,
         context and goal, by the attention equation with many digits."""
+        if any("exp(beta)" in x.names for row in self.exact for v in row.values for x in v):
+            raise TooLargeError  # such values may cancel beyond any number of digits
         with mpmath.workdps(int(min(MAX_DIGITS, 60 + 20 * math.log10(max(beta, 10))))):
 
             def at(numbers: list[Number]) -> list[Any]:
                 return [x.value(mpmath.mp, n=1, beta=mpmath.mpf(beta)) for x in numbers]
 
             for row in self.exact:
-                logits, goal = at(row.logits), at(row.goal)
+                logits, goal = at([x - row.logits[0] for x in row.logits]), at(row.goal)
                 masses = [mpmath.exp(max(x - max(logits), -10_000_000)) for x in logits]
                 weights = [mass / sum(masses) for mass in masses]
                 values = [at(value) for value in row.values]
