@@ -66,6 +66,8 @@ def check(
         return judged
     except TooLargeError:
         return draft.inconclusive("this formula is too large to decide.")
+    except NotExactError:
+        return draft.inconclusive("exact algebra does not reach this formula.")
 
 
 def _read(problem: Problem, texts: Sequence[str]) -> Construction:

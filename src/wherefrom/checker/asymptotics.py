@@ -16,7 +16,6 @@ import mpmath
 
 from wherefrom.checker.field import (
     FLAT,
-    GROWING,
     ONE,
     Field,
     Number,
@@ -110,7 +109,7 @@ def lead_on(field: Field, x: Poly, low: int, high: int | None) -> Lead | None:
     """The leading term, if its order and sign are the same on the whole interval. The newest root
     s of what grows with beta is split off: A + B s has the larger of both leading terms or, where
     these cancel, it is (A^2 - B^2 s^2) / (A - B s)."""
-    roots = [name for name in names(x) if name in field.squares and _grows(field, name)]
+    roots = [name for name in names(x) if name in field.squares and field.grows(name)]
     if not roots:
         parts = by_order(x)
         for order in sorted(parts, reverse=True):
@@ -151,13 +150,7 @@ def lead_on(field: Field, x: Poly, low: int, high: int | None) -> Lead | None:
 
 def has_growing_root(x: Number) -> bool:
     """Does it hold a root of what grows with beta?"""
-    return any(_grows(x.field, name) for name in x.names & set(x.field.squares))
-
-
-def _grows(field: Field, name: str) -> bool:
-    """Does an atom hold beta?"""
-    held = names(field.atoms[name].argument)
-    return bool(held & set(GROWING)) or any(_grows(field, x) for x in held if x in field.atoms)
+    return any(x.field.grows(name) for name in x.names & set(x.field.squares))
 
 
 def sign_on(field: Field, x: Poly, low: int, high: int | None) -> int | None:

@@ -393,6 +393,12 @@ class Field:
                 self.squares[name] = argument
         return symbol(name)
 
+    def grows(self, name: str) -> bool:
+        """Is this beta or an atom that holds it?"""
+        if name not in self.atoms:
+            return name in GROWING
+        return any(map(self.grows, names(self.atoms[name].argument)))
+
     def root(self, x: Number) -> Number:
         """The root of top over that of bottom, both positive."""
         if x.is_zero:
@@ -455,12 +461,9 @@ class Field:
             symbol_of = {"": "e", "beta": "exp(beta)", "log(beta)": "beta"}
             product = product * self.symbol(symbol_of[name], as_whole(c))
         if rest:
-            held = names(rest)
-            if held & set(GROWING) or any(
-                name != "n" and (name not in self.atoms or self.atoms[name].kind == "exp")
-                for name in held
-            ):
-                raise NotExactError
+            for name in names(rest) - {"n"}:
+                if name not in self.atoms or self.atoms[name].kind == "exp" or self.grows(name):
+                    raise NotExactError
             product = product * Number(self, self.atom("exp", f"exp({write(rest)})", rest), ONE)
         return product
 

@@ -243,11 +243,14 @@ class StretchedQueries(Queries):
 
         return good
 
-    def failure(self, needed: float) -> Failure:
+    def failure(self, needed: float) -> Failure | None:
         """How often the length spoils the result at n = 10 and this beta (10 at least)."""
         n, beta = REPORTED_N, max(needed, 10.0)
         meaning = f"more than {self.eps:g} of the weight is misplaced"
-        rates = failure_probability(self.heads_at(n, beta), n, self.eps)
+        try:
+            rates = failure_probability(self.heads_at(n, beta), n, self.eps)
+        except (NotExactError, ExpressionError, TooLargeError):
+            return None
         return Failure(meaning, n, beta, *rates)
 
     def typical_lengths(self) -> Matrix:

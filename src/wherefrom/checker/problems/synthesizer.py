@@ -11,7 +11,7 @@ import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
 from wherefrom.checker.betas import showing_beta
-from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
+from wherefrom.checker.field import Field, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import (
     Claim,
     certificate,
@@ -59,11 +59,8 @@ class EqualWords:
             return self.refuted_as_local()
         if self.learned:
             return self.judge_sentences("")
-        try:
-            field = Field(self.budget, 2)  # one word alone has all the weight
-            result = self.judge_lead(field, self.lead(field))
-        except NotExactError:
-            return self.draft.inconclusive("exact algebra does not reach this formula.")
+        field = Field(self.budget, 2)  # one word alone has all the weight
+        result = self.judge_lead(field, self.lead(field))
         if not result.passed or _is_multiple_of_gram(self.expression.tree):
             return result
         return self.judge_sentences("different words and of ")
@@ -141,8 +138,6 @@ class EqualWords:
                 except NoValueError as problem:
                     because = f"with n = {n} words the formula has no value: {problem.sentence}"
                     return self.draft.refuted(because, f"{because} Tried: {told}.", {"n": n})
-                except NotExactError:
-                    return self.draft.inconclusive("exact algebra does not reach this formula.")
                 if not decide(field, []).is_proved or any(row is None for row in rows):
                     return self.draft.inconclusive(f"{told} are not decided.")
                 error = float(np.abs(np.array(rows) - _wanted(words)).sum(axis=1).max() / 2)

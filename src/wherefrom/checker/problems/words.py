@@ -22,7 +22,7 @@ from wherefrom.attention.equation import attend
 from wherefrom.checker.assumptions import oblique_angles, unequal_norms
 from wherefrom.checker.asymptotics import asymptotics, follows
 from wherefrom.checker.betas import least_beta, showing_beta
-from wherefrom.checker.field import Field, NotExactError, Number, StepBudget, TooLargeError
+from wherefrom.checker.field import Field, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import Claim, Decision, certificate, decide, limit_value, limit_weights
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import Assumption, BetaNeeded, CheckResult
@@ -106,8 +106,6 @@ class ThreeWords:
         try:
             field = Field(self.budget, 1, 1)
             rows = self.exact_rows(field)
-        except NotExactError:
-            return self.draft.inconclusive("exact algebra does not reach this formula.")
         except NoValueError as problem:
             sentence = f"with u_a..u_d along the axes: {problem.sentence}"
             because = f"the formula has no value: {problem.sentence}"
