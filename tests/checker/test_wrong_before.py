@@ -32,6 +32,8 @@ NOT_PROVED = [
     ("self-attention", f"{W}|{V}"),
     ("permutation", "f=X/(-7+n)"),
     ("variance", "var_one -> 1/4 + 1e-12/100"),
+    ("stretched-average", "q=0*mu_a"),  # no share is clear, and every number is zero
+    ("two-heads", "q1=0*mu_a|q2=beta*mu_b"),
     ("average", "q = c(k_a+k_b) where c is a constant"),
     *(
         ("average", QUERY + condition)

@@ -9,7 +9,7 @@ A text that is not read in full is an error with the words that were not underst
 imports nothing else of Wherefrom than the attention equation and the errors.
 
     reading -> grammar     texts to formulas (trees of operations with shapes)
-    spaces                 the evaluator: exact numbers, many digits, floats
+    spaces                 the evaluator, over exact numbers and over floats
     field, asymptotics     exact numbers; their order and sign in beta for every n
     goals, verifier        claims, certificates, and the verifier that a proof needs
     problems/              the fifteen problems, one module for each family of them
@@ -31,7 +31,7 @@ from wherefrom.errors import UserError
 
 __all__ = ["PROBLEMS", "CheckResult", "ExpressionError", "Problem", "check", "find_problem"]
 
-MAX_STEPS = 700_000  # of one check; about a second
+MAX_STEPS = 500_000  # of one check; about a second
 
 
 def check(

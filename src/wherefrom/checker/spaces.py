@@ -1,4 +1,4 @@
-"""The one evaluator, over exact numbers, over numbers of many digits, and over floats.
+"""The one evaluator, over exact numbers and over floats.
 
 Nothing that can be written tells the other keys apart, nor one unused direction from another. So
 every vector and matrix of a problem is made of few blocks, each a multiple of the identity on a

@@ -14,18 +14,9 @@ from typing import Any
 
 import mpmath
 
-from wherefrom.checker.asymptotics import follows
-from wherefrom.checker.field import (
-    Atom,
-    Poly,
-    SymbolValues,
-    add,
-    by_order,
-    by_power,
-    multiply,
-    names,
-    scale,
-)
+from wherefrom.checker import field
+from wherefrom.checker.asymptotics import follows, minus
+from wherefrom.checker.field import Atom, Poly, SymbolValues
 
 DIGITS = 60
 SAMPLE_TOLERANCE = 1e-6  # relative
@@ -48,9 +39,7 @@ def _claims(certificate: dict[str, Any]) -> str:
                 return "the intervals do not follow one another"
             if top is None or bottom is None or bottom[1] == 0:
                 return "a sign is not the same on an interval"
-            if sign != top[1] * bottom[1] or (
-                sign and order != tuple(a - b for a, b in zip(top[0], bottom[0], strict=True))
-            ):
+            if sign != top[1] * bottom[1] or (sign and order != minus(top[0], bottom[0])):
                 return "a leading power or its sign is not as stated"
             if not follows(claim["must"], order, sign):
                 return f"a number is not {claim['must']} on an interval"
@@ -74,7 +63,7 @@ def _agrees(claim: dict[str, Any], atoms: dict[str, Atom], sample: dict[str, Any
 
 def _lead(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> Any:
     """Order and sign of the leading term, if they are the same on the interval."""
-    for order, part in sorted(by_order(p).items(), key=lambda item: item[0], reverse=True):
+    for order, part in sorted(field.by_order(p).items(), key=lambda item: item[0], reverse=True):
         sign = _sign(part, atoms, low, high)
         if sign != 0:
             return None if sign is None else (order, sign)
@@ -84,15 +73,15 @@ def _lead(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> Any:
 def _sign(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> int | None:
     """Of a polynomial in n and atoms. The newest atom s is split off: the sign of a + b s follows
     from those of a, b and, where these differ, of a^2 - b^2 s^2."""
-    held = names(p) - {"n"}
+    held = field.names(p) - {"n"}
     if not held:
         return _polynomial_sign({int(dict(key).get("n", 0)): c for key, c in p.items()}, low, high)
     if not held <= set(atoms):
         return None
     name = max(held, key=lambda x: atoms[x].index)
-    parts, argument = by_power(p, name), atoms[name].argument
+    parts, argument = field.by_power(p, name), atoms[name].argument
     if atoms[name].kind != "sqrt":
-        above_one = add(argument, {(): Fraction(-1)})
+        above_one = field.add(argument, {(): Fraction(-1)})
         signs = {_sign(part, atoms, low, high) for part in parts.values()} - {0}
         if len(signs) == 1 and (
             atoms[name].kind != "log" or _sign(above_one, atoms, low, high) == 1
@@ -107,16 +96,16 @@ def _sign(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> int | 
     if a * b >= 0:
         return a or b
     squares = {x: atom.argument for x, atom in atoms.items() if atom.kind == "sqrt"}
-    subtracted = multiply(multiply(parts[1], parts[1], squares), argument, squares)
-    gap = add(multiply(parts[0], parts[0], squares), scale(subtracted, -1))
+    subtracted = field.multiply(field.multiply(parts[1], parts[1], squares), argument, squares)
+    gap = field.add(field.multiply(parts[0], parts[0], squares), field.scale(subtracted, -1))
     sign = _sign(gap, atoms, low, high)
     return None if sign is None else a * sign
 
 
 def _number_sign(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> int | None:
     """Of a number without n, or at one n, by an enclosure."""
-    held = [p, *(atoms[x].argument for x in names(p) if x in atoms)]
-    if low != high and any("n" in names(x) for x in held):
+    held = [p, *(atoms[x].argument for x in field.names(p) if x in atoms)]
+    if low != high and any("n" in field.names(x) for x in held):
         return None
     mpmath.iv.dps = DIGITS
     value = SymbolValues(atoms, mpmath.iv, {"n": mpmath.iv.mpf(low)}).of(p)

@@ -113,7 +113,8 @@ class StretchedQueries(Queries):
 
     def decide(self, field: Field, heads: Sequence[dict[str, Number]]) -> Decision:
         """The heads' weights on a tend to shares that average 1/2, for every e that is not set
-        aside. Where no share is clear, what would have to be other than zero."""
+        aside. Where no share is clear, a claim that is false, and numbers whose signs matter."""
+        false = Claim(field.number(1), "zero")
         along = [claim for head in heads if _all_true(claim := [Claim(head["a"], "grows")])]
         positive = len(heads) > 1 and bool(along)  # e < 0 is set aside
         claims: list[Claim] = [*along[0]] if positive else []
@@ -128,13 +129,15 @@ class StretchedQueries(Queries):
             ]
             chosen = next((option for option in options if _all_true(option[1])), None)
             if chosen is None:
-                return decide(field, [Claim(x, "zero") for x in (a, b, others, a - b, b - others)])
+                return decide(
+                    field, [false, *(Claim(x, "zero") for x in (a, b, others, a - b, b - others))]
+                )
             total += chosen[0]
             claims += chosen[1]
             if a.is_zero:
                 claims.append(Claim(a, "vanishes", f"a of {index}"))
         if 2 * total != len(heads):
-            claims = [Claim(field.number(1), "zero")]
+            claims = [false]
         return decide(field, claims)
 
     def reason(self, decision: Decision) -> str:
