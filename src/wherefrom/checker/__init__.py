@@ -31,7 +31,7 @@ from wherefrom.errors import UserError
 
 __all__ = ["PROBLEMS", "CheckResult", "ExpressionError", "Problem", "check", "find_problem"]
 
-MAX_STEPS = 500_000  # of one check; about a second
+MAX_STEPS = 650_000  # of one check; about a second
 
 
 def check(

@@ -318,7 +318,7 @@ class Field:
 
     def times(self, x: Poly, y: Poly) -> Poly:
         """The product, with squares of roots written out, within the budget."""
-        self.budget.spend(8 + 4 * len(x) * len(y))
+        self.budget.spend(8 + 7 * len(x) * len(y))
         product = multiply(x, y, self.squares)
         if len(product) > MAX_TERMS:
             raise TooLargeError
