@@ -136,6 +136,9 @@ RIGHT_AND_ONCE_REFUTED = [
     ("synthesizer", "S=1e-12*beta*X@X.T+(n-33)*X@X.T@X@X.T"),
     ("synthesizer", "S=beta*exp(0-abs(n-37))*X@X.T"),
     ("synthesizer", "S=log(beta-1e12)*X@X.T+beta*X@X.T@X@X.T"),
+    ("variance", "abs(beta-50)*var_one = (beta-50)*var_one"),  # true from beta = 50 on
+    ("average", "q=abs(log(beta))*(k_a+k_b)"),
+    ("average", "q=abs(1/(beta-n))*beta**2*(k_a+k_b)"),
     ("synthesizer", "S=log(99*n-98)*X@X.T"),  # within the tolerance by less than rounding
     # exp(-beta) is positive at beta = 1e30, though not in floats: samples with e < 0 do not count
     (

@@ -376,7 +376,9 @@ class Field:
         if name == "sqrt":
             return self.root(x)
         if name == "abs":
-            if len(x.top) == 1 or not x.names & set(GROWING):  # else only once beta is large
+            growing = x.names & set(GROWING)
+            alone = len(x.top) == len(x.bottom) == 1 and "log(beta)" not in growing
+            if alone or not growing:  # else the sign may be another one for small beta
                 with contextlib.suppress(NotExactError):
                     return x if self.sign(x) >= 0 else -x
             return self.root(x * x)

@@ -62,7 +62,7 @@ MAX_LEAD = 600  # e to this is still a float
 SHOWN_ERROR = 1e-12  # a misplaced share below it is rounding
 SEARCHED = ((3, 5), (10, 12))  # n and d at which a counterexample to an assumption is searched
 SEARCHED_BETAS = (5.0, 20.0, 200.0, 1e4, 1e6)
-SAMPLED = ((4, 1.3), (7, 2.1), (9, 0.7))  # n and beta at which exact logits are measured
+SAMPLED = ((4, 1.3), (7, 2.1), (9, 1.7))  # n and beta at which exact logits are measured
 
 
 @dataclass(frozen=True)

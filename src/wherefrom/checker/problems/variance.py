@@ -20,7 +20,7 @@ from typing import Any, Literal
 import mpmath
 import numpy as np
 
-from wherefrom.checker.asymptotics import sign_on
+from wherefrom.checker.asymptotics import has_growing_root, sign_on
 from wherefrom.checker.field import (
     Field,
     NotExactError,
@@ -174,10 +174,10 @@ class Comparison:
         except NoValueError as problem:
             raise UserError(str(problem)) from None
         self.gap = self.left - self.right
-        if names(self.gap.bottom) & {"var_one", "var_c1", "var_norm"} or any(
+        if has_growing_root(self.gap) or names(self.gap.bottom) & {"var_one", "var_c1", "var_norm"} or any(
             x.names - {"beta", "n", *self.field.atoms} for x, _ in self.field.obligations
         ):
-            raise NotExactError  # this divides by a variance
+            raise NotExactError  # this divides by a variance, or is not analytic in beta
         known = sorted(self.gap.names & set(LIMITS))
         lines = tuple(f"{x} -> {LIMITS[x]} as beta grows, {self.where}" for x in known)
         self.draft = replace(draft, derived=lines)
