@@ -141,7 +141,7 @@ def test_keys_come_from_a_file(command, tmp_path):
     [
         (["average", "q=beta*(k_a+k_b)"], 0, "k_a.q = beta|5.981|keys of equal norm|needs"),
         (["copy", "q=beta*k_j"], 0, "may need|no counterexample in"),
-        (["stretched-average", "q=t*(mu_a+mu_b)"], 1, "counterexample|e = 0.5|exactly 99.55|simul"),
+        (["stretched-average", "q=t*(mu_a+mu_b)"], 1, "counterexample|e = 0.5|exactly 99.55"),
         (["two-heads", "q1=beta*mu_a", "q2=beta*mu_b"], 0, "7.86% set aside|note"),
         (["average", r"$q=t(k_a+k_b),\ t \gg 0$"], 0, "read as|q = beta*(k_a + k_b)"),
         (["average", "q=log(log(beta+3)+1)*(k_a+k_b)*2"], 3, "inconclusive"),
