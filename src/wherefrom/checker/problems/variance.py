@@ -174,9 +174,8 @@ class Comparison:
         except NoValueError as problem:
             raise UserError(str(problem)) from None
         self.gap = self.left - self.right
-        if has_growing_root(self.gap) or names(self.gap.bottom) & {"var_one", "var_c1", "var_norm"} or any(
-            x.names - {"beta", "n", *self.field.atoms} for x, _ in self.field.obligations
-        ):
+        divides = [names(self.gap.bottom), *(x.names for x, _ in self.field.obligations)]
+        if has_growing_root(self.gap) or any(held & set(LIMITS) for held in divides):
             raise NotExactError  # this divides by a variance, or is not analytic in beta
         known = sorted(self.gap.names & set(LIMITS))
         lines = tuple(f"{x} -> {LIMITS[x]} as beta grows, {self.where}" for x in known)
