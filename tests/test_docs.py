@@ -84,6 +84,14 @@ def test_generated_parts_are_fresh():
         assert measured.with_tables(text) == text, "run python docs/measured.py --write"
 
 
+@EACH_PAGE
+def test_the_files_and_functions_that_a_page_names_are_there(page):
+    for path, name in re.findall(r"`(\w+/[\w/]+\.py)`(?:, `([\w.]+)`)?", without_tree(page)):
+        found = [ROOT / "src" / "wherefrom" / path, ROOT / path]
+        (file,) = [file for file in found if file.is_file()]
+        assert not name or re.search(rf"(def|class) {name.split('.')[-1]}\b", file.read_text())
+
+
 # a figure that somebody measured, and what may stand beside it to measure it again
 MEASURED = re.compile(
     r"(?<![\w.])\d[\d,]*\.\d+[^|\n]{0,12}?(?: %| s\b| ms\b| MB\b| GB\b| nats\b)"
