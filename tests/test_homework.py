@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,6 +27,7 @@ from wherefrom.storage import read_json, sha256_of
 from wherefrom.training.record import read_record, update_run
 from wherefrom.training.run_folder import load_run
 
+RUNS = ("pre", "fine")
 WRITTEN = ("recall", "documents", "telling", "grades", "names")  # sections with questions 2 and 3
 
 
@@ -150,7 +150,7 @@ class TestEvaluate:
         ended = command("evaluate", fine, dev)
         assert f"{count} of {count} predictions are empty" in ended.err
         assert "2.1 passes over the text (the recipe makes 650)" in ended.err
-        assert "Pretrain for longer" in ended.err
+        assert "Train for longer" in ended.err
         no_answers = fine / "asked.tsv"
         asked = [line.split("\t")[0] for line in dev.read_text("utf-8").splitlines()]
         no_answers.write_text("\n".join(asked), "utf-8")
@@ -173,21 +173,10 @@ class TestEvaluate:
     def test_one_answer_to_every_question_is_warned_of(self, runs, said, right, warned):
         assert bool(describe_predictions(load_run(runs / "fine"), said, right)) == warned
 
-    def test_what_to_do_depends_on_what_the_run_has_learned(self, runs):
-        def advice(name, **changes):
-            run = load_run(runs / name)
-            run = replace(run, record=run.record.model_copy(update=changes))
-            return describe_predictions(run, ["", ""], None)[0]
-
-        def row(over, passes, recipe_passes):
-            return {"over": over, "passes": passes, "recipe_passes": recipe_passes}
-
-        enough, few = row("text", 650, 650), row("text", 2, 650)
-        assert "finetune it first" in advice("pre")
-        assert "Pretrain for longer" in advice("fine", passes=[few, row("questions", 10, 10)])
-        assert "--epochs 10 is" in advice("fine", passes=[enough, row("questions", 2, 10)])
-        assert "another recipe" in advice("fine", passes=[enough, row("questions", 10, 10)])
-        assert "another recipe" in advice("fine", passes=[])
+    def test_a_run_that_learned_no_questions_is_to_be_finetuned_first(self, runs):
+        said = {name: describe_predictions(load_run(runs / name), [""], None)[0] for name in RUNS}
+        assert "finetune it first" in said["pre"]
+        assert "Train for longer" in said["fine"]
 
 
 @given(

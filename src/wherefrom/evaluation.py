@@ -31,13 +31,7 @@ from wherefrom.recall.table import (
     count_right,
     make_table,
 )
-from wherefrom.training.forecast import (
-    QUESTIONS,
-    add_up_passes,
-    count_of_recipe,
-    describe_passes,
-    made_few_passes,
-)
+from wherefrom.training.forecast import add_up_passes, count_of_recipe, describe_passes
 from wherefrom.training.learned_files import (
     find_source,
     read_learned_documents,
@@ -309,22 +303,7 @@ def describe_predictions(
         return []
     passes = run.record.passes
     made = f" It has made {describe_passes(passes)}." if passes else ""
-    return [f"{problem}.{made} {_advise(run)}"]
-
-
-def _advise(run: Run) -> str:
-    """What to do about a model that has not learned to answer."""
-    passes = run.record.passes
-    asking = [row for row in passes if row["over"] == QUESTIONS]
-    too_short = [row for row in asking if row["passes"] < (row["recipe_passes"] or 0)]
+    advice = "Train for longer (--minutes or --epochs), or by another recipe (`wherefrom recipes`)."
     if not run.templates:
-        return "It has learned from no questions: finetune it first, with `wherefrom finetune`."
-    if made_few_passes(passes):
-        return (
-            "Pretrain for longer (--minutes or --epochs), then finetune again; `wherefrom study` "
-            "reads the same text by a recipe that takes minutes."
-        )
-    if too_short:
-        wanted = max(row["recipe_passes"] for row in too_short)
-        return f"Finetune for longer: --epochs {wanted:g} is what the recipe says."
-    return "Train for longer, or by another recipe (`wherefrom recipes`)."
+        advice = "It has learned from no questions: finetune it first, with `wherefrom finetune`."
+    return [f"{problem}.{made} {advice}"]
