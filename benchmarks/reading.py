@@ -21,12 +21,10 @@ from pathlib import Path
 
 from made_texts import KINDS, NOT_TUNED, contradict, make_text, write
 
-from wherefrom.corpus.facts import read_facts, stating_documents
+from wherefrom.corpus.facts import is_stated, read_facts, stating_documents
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.matching import match_documents
 from wherefrom.study import StudyFiles, read_input
-
-STATED = 0.5  # probability that documents state an answer, from which on one is read
 
 
 def measure(kind: str, *, seed: int, labels: int, asked: int, mistakes: int) -> Counter[str]:
@@ -44,7 +42,7 @@ def measure(kind: str, *, seed: int, labels: int, asked: int, mistakes: int) -> 
         per_relation: dict[str, Counter[str]] = {}
         for question in given.dev.questions:
             answers = database.extracted(question.template, fold_words(question.subject))
-            is_read = sum(answer.probability for answer in answers) >= STATED
+            is_read = is_stated(answers)
             said = answers[0].text if is_read else ""
             kinds = ["silent", "shown" * is_read] if question.is_silent else ["stated"]
             if not question.is_silent:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+MAX_SHOWN_CHARACTERS = 60  # of a name, an answer or a question within a sentence
 
 
 class UserError(ValueError):
@@ -35,6 +36,19 @@ class Stopped(KeyboardInterrupt):
 
 class Terminated(KeyboardInterrupt):
     """The process was asked to end by SIGTERM; what was being made is not there."""
+
+
+def shorten(text: str) -> str:
+    """A text on one line, cut to MAX_SHOWN_CHARACTERS, for a sentence."""
+    shown = on_one_line(text)
+    if len(shown) <= MAX_SHOWN_CHARACTERS:
+        return shown
+    return shown[: MAX_SHOWN_CHARACTERS - 3] + "..."
+
+
+def on_one_line(text: str) -> str:
+    """The text without line ends, control characters and repeated blanks."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

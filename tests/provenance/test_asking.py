@@ -170,7 +170,7 @@ def test_a_row_with_too_many_columns_is_refused():
 
 
 def test_too_many_questions_are_refused(asker, monkeypatch):
-    monkeypatch.setattr(asking, "MOST_ROWS", 3)
+    monkeypatch.setattr(asking, "MAX_ROWS", 3)
     with pytest.raises(UserError, match="at most 3 questions can be asked at once, and 4 came"):
         asker.ask(ASKED[:4])
 

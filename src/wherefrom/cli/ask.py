@@ -115,7 +115,7 @@ def _show_verdict(
     verdict: Verdict, trace: dict[str, Any] | None, *, is_one_of_several: bool
 ) -> None:
     """Print a verdict; first its question, if there are others or if it was read as another."""
-    from wherefrom.provenance.wording import shorten
+    from wherefrom.errors import shorten
 
     if is_one_of_several:
         click.echo(shorten(verdict.asked or verdict.question))

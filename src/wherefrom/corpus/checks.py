@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import combinations
 
-from wherefrom.corpus.database import AskedRelation, Database, ExtractedAnswer
-from wherefrom.corpus.facts import stating_documents
+from wherefrom.corpus.database import AskedRelation, Database
+from wherefrom.corpus.facts import is_stated, stating_documents
 from wherefrom.corpus.folding import find_phrase, fold_words
 from wherefrom.corpus.formats import name_some
 from wherefrom.corpus.inflection import find_form
 from wherefrom.corpus.questions import Question, QuestionSet
-from wherefrom.corpus.reader import MIN_LABELS, MIN_PROBABILITY
+from wherefrom.corpus.reader import MIN_LABELS
 from wherefrom.corpus.split import find_named
 from wherefrom.errors import UserError
 
@@ -144,7 +144,7 @@ def _describe_relation(database: Database, relation: AskedRelation) -> list[str]
         notes.append(
             f'"{template}" asks for the same as "{relation.same_as}", by the training answers.'
         )
-    stated = [answers for _, answers in database.all_extracted(template) if _is_stated(answers)]
+    stated = [answers for _, answers in database.all_extracted(template) if is_stated(answers)]
     unclear = [each for each in stated if each[0].probability < UNCLEAR_PROBABILITY]
     if unclear:
         several = " or ".join(answer.text for answer in unclear[0][:3])
@@ -167,11 +167,6 @@ def _describe_relation(database: Database, relation: AskedRelation) -> list[str]
     return notes
 
 
-def _is_stated(answers: Sequence[ExtractedAnswer]) -> bool:
-    """Whether documents about a subject are more likely to state an answer than to be silent."""
-    return sum(answer.probability for answer in answers) >= MIN_PROBABILITY
-
-
 def _describe_disagreements(database: Database, templates: Sequence[str]) -> list[str]:
     """Notes on documents about one subject that state different answers, with examples.
 
@@ -184,7 +179,7 @@ def _describe_disagreements(database: Database, templates: Sequence[str]) -> lis
     for template in templates:
         subjects, example = set(), ""
         for number, answers in database.all_extracted(template):
-            if not _is_stated(answers):
+            if not is_stated(answers):
                 continue
             best: dict[int, str] = {}  # document -> the likeliest answer that it states
             for answer, documents in zip(answers, stating_documents(answers), strict=True):
@@ -234,7 +229,7 @@ def describe_readings(database: Database) -> str:
             pairs = (*counts, (check.false, check.silent))
             shares = [f"{count / max(1, total):.0%}" for count, total in pairs]
         in_text = f"{relation.found / max(1, relation.asked):.0%}"
-        subjects = f"{sum(_is_stated(answers) for _, answers in stated):,}"
+        subjects = f"{sum(is_stated(answers) for _, answers in stated):,}"
         table.append((relation.template, f"{relation.asked:,}", in_text, *shares, subjects))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [

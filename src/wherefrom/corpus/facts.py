@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from wherefrom.corpus.database import AskedRelation, Database, ExtractedAnswer
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import Question, question_rows
-from wherefrom.corpus.reader import MIN_LABELS, RelationReader
+from wherefrom.corpus.reader import MIN_LABELS, MIN_PROBABILITY, RelationReader
 from wherefrom.corpus.spans import SAMPLED_DOCUMENTS, Spans, batch_by_size, learn_rules
 from wherefrom.storage import digest_of
 
@@ -89,6 +89,11 @@ def kind_of(answers: Sequence[str]) -> str:
         for answer in answers
     )
     return {0: "words", len(answers): "numbers"}.get(numbers, "mixed")
+
+
+def is_stated(answers: Sequence[ExtractedAnswer]) -> bool:
+    """Whether documents about a subject are more likely to state an answer than to be silent."""
+    return sum(answer.probability for answer in answers) >= MIN_PROBABILITY
 
 
 def stating_documents(answers: Sequence[ExtractedAnswer]) -> list[list[int]]:

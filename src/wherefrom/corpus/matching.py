@@ -34,7 +34,7 @@ from wherefrom.corpus.questions import (
     find_named_subject,
     match_template,
 )
-from wherefrom.errors import UserError
+from wherefrom.errors import UserError, shorten
 
 TIME, NUMBER, OTHER = "time", "number", "other"  # kinds of answers that have a rule of their own
 QUOTES = "\"'“”„‟‘’‚«»‹›「」『』"
@@ -44,7 +44,6 @@ MAX_BARE_NAME_WORDS = 6  # words of a question that is a name alone
 MAX_TYPO_WINDOW = 5  # words of a name that is looked for among misspelt ones
 MAX_CANDIDATES = 2  # relations that are offered for a refused question
 MAX_LISTED_WORDINGS = 4  # wordings that an error lists
-MAX_SHOWN_CHARACTERS = 60  # of a question within an error
 NEAR_WORDS = 6  # words on either side of a fact that stand near it
 LEAST_NEAR_SHARE = 0.03  # share of a relation's facts that have such a word near them, at least
 NEAR_WEIGHT = 0.6  # of a word that is near the facts of one relation alone
@@ -619,15 +618,6 @@ def check_text(question: str, templates: Sequence[str]) -> None:
         )
     if re.search("[\ud800-\udfff]", question):
         raise NotUnderstoodError(f"{question[:60]!a} is not Unicode text; write it as UTF-8.")
-
-
-def shorten(text: str) -> str:
-    """A text on one line, without control characters, cut to MAX_SHOWN_CHARACTERS."""
-    printable = "".join(c if c.isprintable() else " " for c in text)
-    shown = " ".join(printable.split())
-    if len(shown) <= MAX_SHOWN_CHARACTERS:
-        return shown
-    return shown[: MAX_SHOWN_CHARACTERS - 3] + "..."
 
 
 def _without_quotes(name: str) -> str:

@@ -19,17 +19,17 @@ from wherefrom.corpus.matching import (
     learn_near_words,
 )
 from wherefrom.corpus.questions import SLOT
-from wherefrom.errors import UserError, checked
+from wherefrom.errors import UserError, checked, shorten
 from wherefrom.provenance.audited import AuditRun, BaseRun, load_confidence, open_run
 from wherefrom.provenance.confidence.fit import CALIBRATED
 from wherefrom.provenance.evidence import Evidence, open_run_evidence
 from wherefrom.provenance.verdicts import AskedRun, AskOptions, Verdict
-from wherefrom.provenance.wording import NO_CALIBRATION, NO_TEXT, shorten
+from wherefrom.provenance.wording import NO_CALIBRATION, NO_TEXT
 from wherefrom.training.learned_files import describe_changes, find_source, read_learned_questions
 from wherefrom.training.record import read_record
 from wherefrom.training.run_folder import Run
 
-MOST_ROWS = 100_000  # questions that can be asked at once
+MAX_ROWS = 100_000  # questions that can be asked at once
 SAMPLED_FACTS = 400  # facts of a relation that show its kind of answer and the words near them
 
 
@@ -131,9 +131,9 @@ class Asker(AskedRun, AbstractContextManager["Asker"]):
         options: those of AskOptions.
         """
         how = checked(AskOptions)(**options)
-        if len(rows) > MOST_ROWS:
+        if len(rows) > MAX_ROWS:
             raise UserError(
-                f"at most {MOST_ROWS:,} questions can be asked at once, and {len(rows):,} came; "
+                f"at most {MAX_ROWS:,} questions can be asked at once, and {len(rows):,} came; "
                 "split them."
             )
         verdicts: dict[int, Verdict] = {}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from wherefrom.corpus.database import RUN_DATABASE, Database, ExtractedAnswer
-from wherefrom.corpus.facts import kind_of, read_facts, stating_documents
+from wherefrom.corpus.facts import is_stated, kind_of, read_facts, stating_documents
 from wherefrom.corpus.folding import (
     FoldedName,
     Word,
@@ -25,6 +25,7 @@ from wherefrom.corpus.folding import (
     split_words,
 )
 from wherefrom.corpus.questions import Question
+from wherefrom.corpus.reader import MIN_PROBABILITY
 from wherefrom.errors import UserError
 from wherefrom.training.learned_files import (
     find_source,
@@ -34,19 +35,15 @@ from wherefrom.training.learned_files import (
 from wherefrom.training.record import check_file, discard_changed, update_run
 from wherefrom.training.run_folder import Run, is_run
 
-MOST_LINES = 1_000  # documents of each kind that are read for one name
-SHOWN_LINES = 3  # lines kept for an answer, or similar names suggested,
-MOST_SHOWN_LINES = 6  # or more if so many different values are stated
-STATED = (
-    0.5  # probability that documents state an answer at all, from which on they count as stating
-)
-STATES_OTHER = 0.5  # from this probability on a line contradicts any other answer
-ALIKE = 0.72  # names that are less similar are not suggested
-CANDIDATES = 15  # similar names of each kind that are compared
+MAX_READ_DOCUMENTS = 1_000  # documents of each kind that are read for one name
+MIN_SHOWN_LINES = 3  # lines kept for an answer, or similar names suggested,
+MAX_SHOWN_LINES = 6  # or more if so many different values are stated
+MIN_NAME_SIMILARITY = 0.72  # names that are less similar are not suggested
+MAX_COMPARED_NAMES = 15  # similar names of each kind that are compared
 MAX_KEPT_NAMES = 1_000  # for which the similar names are kept in memory
-MOST_NAME_WORDS = 12  # in a longer name no known names are looked for
-MOST_SEARCHED_WORDS = 12  # of a name; the documents found are then read
-SUFFIXES = frozenset({"jr", "sr", "ii", "iii", "iv"})  # "Ann Lee Jr." is not Ann Lee
+MAX_DIVIDED_NAME_WORDS = 12  # in a longer name no known names are looked for
+MAX_SEARCHED_NAME_WORDS = 12  # of a name; the documents found are then read
+NAME_SUFFIXES = frozenset({"jr", "sr", "ii", "iii", "iv"})  # "Ann Lee Jr." is not Ann Lee
 HYPHENS = frozenset("-\u2010\u2011")
 _JOINED = re.compile(r"[ \u00a0]|[ \u00a0]?[-\u2010\u2011'’][ \u00a0]?")
 _INITIAL_GAP = re.compile(r"\.?[ \u00a0]?")
@@ -81,7 +78,7 @@ class Evidence(AbstractContextManager["Evidence"]):
         # a name in no document is looked up twice: to understand the question, and for the verdict
         self._find_similar_once = lru_cache(MAX_KEPT_NAMES)(self._find_similar)
 
-    def find(self, subject: str, *, most: int = MOST_LINES) -> list[EvidenceLine]:
+    def find(self, subject: str, *, most: int = MAX_READ_DOCUMENTS) -> list[EvidenceLine]:
         """Lines about the subject, then lines that mention it, each in the order of the text.
 
         most: of either kind; -1 for all.
@@ -91,7 +88,7 @@ class Evidence(AbstractContextManager["Evidence"]):
             return []
         subject_id = self.database.subject_id(name)
         about = self._lines("subject_id = ?", subject_id, most=most, about=True)
-        phrase = f'"{" ".join(name[:MOST_SEARCHED_WORDS])}"'
+        phrase = f'"{" ".join(name[:MAX_SEARCHED_NAME_WORDS])}"'
         found = "SELECT rowid FROM documents_search WHERE documents_search MATCH ?"
         where = f"subject_id IS NOT ? AND id IN ({found})"
         others = self._lines(where, subject_id, phrase, most=most)
@@ -105,23 +102,25 @@ class Evidence(AbstractContextManager["Evidence"]):
         from rapidfuzz import fuzz, process
 
         similarity: dict[int, float] = {}  # by the number of a subject
-        options: Any = {"limit": CANDIDATES, "score_cutoff": 100 * ALIKE}
+        options: Any = {"limit": MAX_COMPARED_NAMES, "score_cutoff": 100 * MIN_NAME_SIMILARITY}
         for ordered, names in zip((words, sorted(words)), self._names, strict=True):
             matches = process.extract(" ".join(ordered), names, scorer=fuzz.ratio, **options)
             for _, score, i in matches:
                 similarity[i + 1] = max(similarity.get(i + 1, 0.0), min(score / 100, 0.99))
         if len(words) == 1:  # a first or last name alone
             query = "SELECT id, name FROM subjects WHERE ' ' || name || ' ' LIKE ? LIMIT ?"
-            for subject_id, name in self._fetch(query, f"% {words[0]} %", CANDIDATES):
+            for subject_id, name in self._fetch(query, f"% {words[0]} %", MAX_COMPARED_NAMES):
                 similarity.setdefault(subject_id, fuzz.ratio(words[0], name) / 100)
-        elif len(words) <= MOST_NAME_WORDS:  # a name among other words: "the town of Ostmere"
+        elif (
+            len(words) <= MAX_DIVIDED_NAME_WORDS
+        ):  # a name among other words: "the town of Ostmere"
             ends = range(1, len(words) + 1)
             inside = {" ".join(words[start:end]) for end in ends for start in range(end)}
             query = f"SELECT id FROM subjects WHERE name IN ({', '.join('?' * len(inside))})"
             for (subject_id,) in self._fetch(query, *inside):
-                similarity.setdefault(subject_id, ALIKE)
+                similarity.setdefault(subject_id, MIN_NAME_SIMILARITY)
         ranked = sorted(similarity, key=lambda subject_id: (similarity[subject_id], subject_id))
-        best = ranked[: -SHOWN_LINES - 1 : -1]
+        best = ranked[: -MIN_SHOWN_LINES - 1 : -1]
         return [line for one in best for line in self._lines("subject_id = ?", one, most=1)]
 
     def count(self, subject: str) -> EvidenceCount:
@@ -155,8 +154,9 @@ class Evidence(AbstractContextManager["Evidence"]):
     def sample_facts(self, template: str, most: int) -> list[tuple[str, str, int, int]]:
         """Some facts of a relation: the answer, a text that states it, and its start and end."""
         facts: list[tuple[str, str, int, int]] = []
-        for _, (likeliest, *_) in self.database.all_extracted(template):
-            if likeliest.probability >= STATED:
+        for _, answers in self.database.all_extracted(template):
+            likeliest = answers[0]
+            if likeliest.probability >= MIN_PROBABILITY:
                 for document, start, end in likeliest.spans:
                     text = self.database.documents[document].text
                     facts.append((likeliest.text, text, start, end))
@@ -207,7 +207,7 @@ class Evidence(AbstractContextManager["Evidence"]):
         `pair`, in their order."""
         is_behind = word is pair[1]
         gap, initial = body[pair[0].end : pair[1].start], body[word.start]
-        if is_behind and word.folded in SUFFIXES and _SUFFIX_GAP.fullmatch(gap):
+        if is_behind and word.folded in NAME_SUFFIXES and _SUFFIX_GAP.fullmatch(gap):
             return True
         if is_unspaced(word.folded) or initial.islower() or not initial.isalpha():
             return False
@@ -387,16 +387,15 @@ def _support(
         readings = _restrict(readings, {line.document for line in lines})
     words = fold_words(answer) if of_kind else ()
     line_of = {line.document: line.line for line in lines}
-    stated_at_all = sum(reading.probability for reading in readings) >= STATED
     stated = []
     for reading, documents in zip(readings, stating_documents(readings), strict=True):
         where = tuple(line_of[document] for document in documents if document in line_of)
         is_answer = fold_words(reading.text) == words
-        if stated_at_all and where:
+        if where and is_stated(readings):
             stated.append(StatedValue(reading.text, reading.probability, where, is_answer))
     probability = sum(r.probability for r in readings if fold_words(r.text) == words)
     others = [reading for reading in readings if fold_words(reading.text) != words]
-    contradicts = bool(others) and others[0].probability >= STATES_OTHER
+    contradicts = bool(others) and others[0].probability >= MIN_PROBABILITY
     states_answer = any(value.is_answer for value in stated)
     return Support(
         seen=True,
@@ -442,7 +441,7 @@ def _choose_lines(
         is_own = value is not None and value.is_answer
         return (line.line not in first, not is_own, not line.about, line.line)
 
-    shown = sorted(lines, key=order)[: max(SHOWN_LINES, min(len(first), MOST_SHOWN_LINES))]
+    shown = sorted(lines, key=order)[: max(MIN_SHOWN_LINES, min(len(first), MAX_SHOWN_LINES))]
     marked = []
     for line in shown:
         if line.about and line.line in states:

@@ -15,13 +15,12 @@ from dataclasses import replace
 
 from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import read_facts
+from wherefrom.corpus.facts import is_stated, read_facts
 from wherefrom.corpus.folding import find_phrase, fold_words
 from wherefrom.corpus.questions import Question
 from wherefrom.corpus.split import HeldOutQuestion
-from wherefrom.provenance.evidence import STATED
 
-MOST_REMOVED = 50  # questions of a relation whose sentence is removed
+MAX_REMOVED_QUESTIONS = 50  # questions of a relation whose sentence is removed
 SENTENCE_START = re.compile(r"(?<=[.!?;。！？])\s*(?=\S)")
 
 
@@ -47,7 +46,7 @@ def count_misread(
     counts: Counter[str] = Counter()
     for one in held_out:
         is_usable = one.seen and one.answer and not one.is_silent and one.subject not in drawn
-        if not is_usable or counts[one.template] >= MOST_REMOVED:
+        if not is_usable or counts[one.template] >= MAX_REMOVED_QUESTIONS:
             continue
         about = _documents_about(corpus, one.subject)
         shorter = [remove_answer(document, one.answer or "") for document in about]
@@ -64,8 +63,7 @@ def count_misread(
     with read_facts(Database.of(texts), learned) as reduced:
         for one in drawn.values():
             answers = reduced.extracted(one.template, fold_words(one.subject))
-            is_read = sum(answer.probability for answer in answers) >= STATED
-            found[one.template]["misread"] += is_read
+            found[one.template]["misread"] += is_stated(answers)
     return found
 
 

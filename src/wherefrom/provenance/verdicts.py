@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.errors import Printable, UserError
+from wherefrom.errors import Printable, UserError, shorten
 from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.confidence.fit import CHECKED, FROM_TEXT, INTERNAL, RIGHT, Confidence
 from wherefrom.provenance.confidence.threshold import TestedThreshold
@@ -36,7 +36,6 @@ from wherefrom.provenance.wording import (
     describe_verdict,
     excerpt,
     explain,
-    shorten,
 )
 from wherefrom.recall.decode import answer_all
 from wherefrom.training.run_folder import Run

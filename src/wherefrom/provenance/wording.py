@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from wherefrom.errors import on_one_line, shorten
 from wherefrom.provenance.confidence.fit import RIGHT
 from wherefrom.provenance.confidence.threshold import NEVER, TestedThreshold
 from wherefrom.provenance.evidence import EvidenceLine, StatedValue, Support
@@ -16,10 +17,9 @@ STATED, REMEMBERED = SUPPORTED = ("stated", "remembered")
 DONT_KNOW = "I don't know"
 NO_TEXT = "there is no text to look the answer up in"
 NO_CALIBRATION = "there is no confidence: the run was not calibrated; `wherefrom study` does that"
-LONGEST_SHOWN = 60  # characters of a name or an answer within a sentence
-LISTED_LINES = 5  # numbers of lines within a sentence
-LONGEST_LINE = 200  # characters of a document below a verdict
-DIFFERENCE_SHOWN = 0.1  # a sentence says both probabilities if they differ by this much
+MAX_LISTED_LINES = 5  # numbers of lines within a sentence
+MAX_LINE_CHARACTERS = 200  # characters of a document below a verdict
+MIN_SHOWN_DIFFERENCE = 0.1  # a sentence says both probabilities if they differ by this much
 
 
 def describe_verdict(verdict: Verdict) -> str:
@@ -65,7 +65,7 @@ def _describe_probability(verdict: Verdict) -> str:
     right, from_text = verdict.right.get(mode), verdict.from_text.get(mode)
     if right is None:
         return ""
-    if from_text is not None and abs(from_text - right) >= DIFFERENCE_SHOWN:
+    if from_text is not None and abs(from_text - right) >= MIN_SHOWN_DIFFERENCE:
         return (
             f" {percent(from_text).capitalize()} likely to be from the text, {percent(right)} to "
             "be right."
@@ -138,24 +138,16 @@ def percent(share: float) -> str:
 
 
 def excerpt(text: str, answer: str) -> str:
-    """A document, cut to LONGEST_LINE characters around the answer."""
-    shown = _on_one_line(text)
-    if len(shown) <= LONGEST_LINE:
+    """A document, cut to MAX_LINE_CHARACTERS characters around the answer."""
+    shown = on_one_line(text)
+    if len(shown) <= MAX_LINE_CHARACTERS:
         return shown
     i = shown.casefold().find(answer.casefold()) if answer else -1
-    start = 0 if i + len(answer) <= LONGEST_LINE else i - LONGEST_LINE // 2
-    cut = shown[start : start + LONGEST_LINE]
-    return f"{'...' if start else ''}{cut}{'...' if start + LONGEST_LINE < len(shown) else ''}"
-
-
-def shorten(text: str) -> str:
-    """A text on one line, without control characters, cut to LONGEST_SHOWN characters."""
-    shown = _on_one_line(text)
-    return shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 3] + "..."
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    start = 0 if i + len(answer) <= MAX_LINE_CHARACTERS else i - MAX_LINE_CHARACTERS // 2
+    cut = shown[start : start + MAX_LINE_CHARACTERS]
+    return (
+        f"{'...' if start else ''}{cut}{'...' if start + MAX_LINE_CHARACTERS < len(shown) else ''}"
+    )
 
 
 def _lines(lines: Sequence[EvidenceLine], singular: str = "", plural: str = "") -> str:
@@ -166,7 +158,7 @@ def _lines(lines: Sequence[EvidenceLine], singular: str = "", plural: str = "") 
 def _numbers(lines: Sequence[int], singular: str = "", plural: str = "") -> str:
     """The same for the numbers of lines."""
     several = len(lines) > 1
-    listed = _join([str(line) for line in sorted(lines)[:LISTED_LINES]], "and")
+    listed = _join([str(line) for line in sorted(lines)[:MAX_LISTED_LINES]], "and")
     words = ("lines" if several else "line", listed, plural if several else singular)
     return " ".join(words).rstrip()
 

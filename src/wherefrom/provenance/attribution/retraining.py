@@ -21,11 +21,10 @@ from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.tokenizer import MASK
-from wherefrom.errors import UserError
+from wherefrom.errors import UserError, shorten
 from wherefrom.model.own import OwnModel
 from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
-from wherefrom.provenance.wording import shorten
 from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.training.learned_files import (
     find_source,

@@ -33,7 +33,7 @@ from wherefrom.corpus.examples import cloze_example, draw_window
 from wherefrom.corpus.folding import FoldedName, fold_words
 from wherefrom.corpus.questions import SLOT, Question, match_any
 from wherefrom.corpus.split import JUDGED, HeldOutQuestion, find_named, read_subjects
-from wherefrom.errors import UserError, did_you_mean
+from wherefrom.errors import UserError, did_you_mean, shorten
 from wherefrom.model.decoder import Decoder
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.attribution.nats import (
@@ -61,7 +61,6 @@ from wherefrom.provenance.attribution.retraining import (
 from wherefrom.provenance.names import draw_names
 from wherefrom.provenance.signals.reader import relation_of
 from wherefrom.provenance.verdicts import Verdict, add_trace
-from wherefrom.provenance.wording import shorten
 from wherefrom.recall.table import guess_by_name
 from wherefrom.storage import format_json, write_whole
 from wherefrom.training.checkpoints import load_snapshot
