@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -74,18 +74,6 @@ class Phase(_Strict):
     name_loss_weight: float = Field(default=0.0, ge=0, le=1)  # of the name before a masked fact
     reword_prob: float = Field(default=0.0, ge=0, le=1)
     prefix_prob: float = Field(default=0.0, ge=0, le=1)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_old_keys(cls, fields: dict[str, Any]) -> dict[str, Any]:
-        """Runs of earlier today have one number of words, and keys that are gone."""
-        gone = ("context_loss_weight", "betas", "schedule", "decay_from")
-        fields = {key: value for key, value in fields.items() if key not in gone}
-        for side in ("left_words", "right_words"):
-            least = fields.pop(f"least_{side}", 0)
-            if isinstance(fields.get(side), int):
-                fields[side] = (least, fields[side])
-        return fields
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Phase:
