@@ -128,9 +128,10 @@ def ensure_confidence(
         sorted({q.answer or "" for q in split.train.questions if not q.is_silent}),
         windows=learn_windows(evidence.database, run.tokens),
         seed=seed,
-        notes=split.notes,
         report=TimeLeft("signals read of", len(subjects), say),
     )
+    notes = tuple(dict.fromkeys([*split.notes, *confidence.notes]))
+    confidence = replace(confidence, notes=notes)
     if processes.is_rank0:
         save_confidence(run.folder, confidence)
     return confidence

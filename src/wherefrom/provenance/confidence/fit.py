@@ -178,7 +178,6 @@ def fit_confidence(
     *,
     windows: Mapping[str, tuple[Window, ...]] | None = None,
     seed: int,
-    notes: Sequence[str] = (),
     report: Callable[[int], None] | None = None,
 ) -> Confidence:
     """Read the signals of the calibration subjects, and fit both targets in both modes on them.
@@ -212,7 +211,7 @@ def fit_confidence(
         policies=policies,
         seen=seen,
         risk=RISK,
-        notes=tuple(dict.fromkeys([*notes, *remarks])),
+        notes=tuple(dict.fromkeys(remarks)),
         weights_sha256=run.record.sha256,
         subjects_sha256=hash_subjects(asked),
         signal_state=reader.state,

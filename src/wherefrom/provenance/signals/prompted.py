@@ -118,14 +118,7 @@ def read_block(
     """
     prompts = [state.render(relation, question) for question, _ in rows]
     prompt_ids = [model.prompt(prompt) for prompt in prompts]
-    name_ends = []
-    for (question, subject), prompt, ids in zip(rows, prompts, prompt_ids, strict=True):
-        if len(ids) + 1 > model.longest:
-            raise UserError(
-                f'the prompt of "{question[:60]}" has {len(ids)} tokens and {model.name} reads '
-                f"{model.longest}; ask a shorter question, or give fewer --shots."
-            )
-        name_ends.append([last_token_of_name(model, relation, question, subject, prompt, ids)])
+    name_ends = find_names(model, relation, rows, prompts, prompt_ids)
     known_answers = state.known.get(relation, ())
     replies = model.answer(
         prompt_ids,
@@ -171,6 +164,25 @@ def read_block(
             }
         )
     return records
+
+
+def find_names(
+    model: LanguageModel,
+    relation: str,
+    rows: Sequence[tuple[str, str]],
+    prompts: Sequence[str],
+    prompt_ids: Sequence[list[int]],
+) -> list[list[int]]:
+    """Where in each prompt the name ends; a prompt that is too long is refused."""
+    name_ends = []
+    for (question, subject), prompt, ids in zip(rows, prompts, prompt_ids, strict=True):
+        if len(ids) + 1 > model.longest:
+            raise UserError(
+                f'the prompt of "{question[:60]}" has {len(ids)} tokens and {model.name} reads '
+                f"{model.longest}; ask a shorter question, or give fewer --shots."
+            )
+        name_ends.append([last_token_of_name(model, relation, question, subject, prompt, ids)])
+    return name_ends
 
 
 def last_token_of_name(
