@@ -20,7 +20,7 @@ from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run
-from wherefrom.training.settings import Settings
+from wherefrom.training.settings import Settings, VocabularyText
 
 FIRST = ("Ada", "Bo", "Cleo", "Dag", "Eva", "Finn", "Gro", "Hal")
 LAST = ("Moe", "Nys", "Orr", "Poe", "Quist")
@@ -37,6 +37,9 @@ def place_of(name: str) -> str:
 
 def question(name: str) -> str:
     return TEMPLATE.replace("{subject}", name)
+
+
+ASKED_DOCUMENTS = [Document(1, "", question(name)) for name in PEOPLE]
 
 
 def write_questions(folder: Path) -> QuestionSet:
@@ -59,7 +62,7 @@ def make_run(
         phases=Budget(steps=steps).divide([given.recipe.scratch]),
         corpus=corpus,
         questions=asked,
-        vocabulary_from=[] if corpus else [Document(1, "", question(name)) for name in PEOPLE],
+        vocabulary=None if corpus else VocabularyText(ASKED_DOCUMENTS),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL_ROWS", 64)
