@@ -25,6 +25,7 @@ from wherefrom.model.interface import LanguageModel
 from wherefrom.model.server import is_server
 from wherefrom.provenance import audited
 from wherefrom.provenance.answers import add_audited, read_audited
+from wherefrom.provenance.attribution.retraining import Count, no_count
 from wherefrom.provenance.audited import open_model
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.evidence import Evidence, Support, find_support, save_database
@@ -66,7 +67,6 @@ LIKELIHOOD = ("log_probability",)  # all that the confidence is made of where no
 LEAST_PROBABILITY = 1e-3  # of a grade, where losses are compared
 UNKNOWABLE = ("-", "?", "unknown", "i don't know")  # an answer that says that there is none
 Say = Callable[[str], None]
-Count = Callable[[str, int], Callable[[int], None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def run_audit(
     settings: AuditSettings,
     *,
     say: Say = lambda _: None,
-    count: Count = lambda _what, _total: lambda _more: None,
+    count: Count = no_count,
 ) -> Record:
     """Ask a model that others trained, and learn which of its answers can be believed.
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import wherefrom
@@ -17,6 +18,8 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.answers import read_audited
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.audited import open_model, open_run
+from wherefrom.provenance.confidence import fit
+from wherefrom.provenance.confidence.threshold import HeldOutScores
 from wherefrom.provenance.signals import prompted
 from wherefrom.report.study_report import make_report
 from wherefrom.training.record import update_run
@@ -177,6 +180,23 @@ def test_case_accents_articles_and_punctuation_do_not_count():
     assert all(prompted.is_match(answer, right) for answer, right in same.items())
     others = {"Paris, France": "Paris", "": "Paris", "Rome": None}
     assert not any(prompted.is_match(answer, right) for answer, right in others.items())
+
+
+@pytest.mark.parametrize(("sharper", "expected"), [(0.0, False), (0.3, True)])
+def test_signals_count_only_where_they_lower_the_held_out_loss(sharper, expected):
+    """Over 60 answers, what is a little better by chance is not taken for better."""
+    rng = np.random.default_rng(3)
+    hits = rng.random(60) < 0.5
+
+    def policy(confidence):
+        answers = tuple(confidence.tolist()), tuple(hits.tolist()), tuple(range(60)), ()
+        return fit.Policy(None, fit.RIGHT, HeldOutScores(*answers))
+
+    noise = rng.normal(0, 0.1, 60)
+    every = policy(np.clip(0.5 + noise + sharper * np.where(hits, 1, -1), 0.05, 0.95))
+    assert job.is_better(every, policy(np.full(60, 0.5))) is expected
+    hidden = policy(np.full(60, fit.BELOW))
+    assert not job.is_better(hidden, hidden)
 
 
 def test_a_run_of_ours_audited_as_a_foreign_model_gives_the_same(tmp_path, tiny_study, audit):

@@ -62,9 +62,6 @@ def test_a_served_model_is_audited_asked_and_judged(tmp_path, server, command, a
         assert asker.ask("What is the capital of Nowhere?").right["internal"] is not None
     done = command("audit", f"{server}#tiny", path, "--out", tmp_path / "again", "--shots", 1)
     assert done.code == 0, done.err
-    done = command("trace", tmp_path / "run", "What is the capital of Land 3?")
-    assert done.code == 2
-    assert "audit of a model that others trained" in " ".join(done.err.split())
 
 
 def strip_log_probabilities(path, record):
@@ -114,7 +111,6 @@ def test_a_server_that_cannot_be_audited_is_a_sentence(tiny, change, sentence):
     ("address", "sentence"),
     [
         ("http://192.0.2.7:8000/v1", "is not on this machine"),
-        ("http://example.org/v1", "is not on this machine"),
         ("http://127.0.0.1:9/v1", "does not answer"),
         ("http://127.0.0.1.example.org/v1", "is not on this machine"),
     ],

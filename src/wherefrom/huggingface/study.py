@@ -42,6 +42,7 @@ from wherefrom.huggingface.training import (
 from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.model.interface import LanguageModel
 from wherefrom.provenance.answers import read_audited, write_dev_answers
+from wherefrom.provenance.attribution.retraining import Count, no_count
 from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.evidence import open_run_evidence
 from wherefrom.provenance.judging import judge_run, write_judgement
@@ -80,7 +81,6 @@ BEFORE = "before.json"  # the base model's answers to the dev questions
 SHOTS = 4  # examples that stand before a question to the base model, of the training file
 QUESTIONS_ONLY_SHARE = 0.15  # of the steps, for the model that learns from the questions alone
 Say = Callable[[str], None]
-Count = Callable[[str, int], Callable[[int], None]]
 
 
 def run_base_study(
@@ -89,7 +89,7 @@ def run_base_study(
     out: Path,
     *,
     say: Say = lambda _: None,
-    count: Count = lambda _what, _total: lambda _more: None,
+    count: Count = no_count,
     **options: Any,
 ) -> StudyResult | None:
     """Study a model of others on a text; `options` go to `prepare_study`.
