@@ -1,7 +1,7 @@
-"""TrackStar's estimator, EK-FAC by kronfluence and TRAK by traker, for benchmarks/attribution.py.
+"""Bergson, kronfluence and traker on the rows of a run, for benchmarks/attribution.py.
 
     pip install -e ".[attribution]"
-    python benchmarks/attribution.py RUN --bank BANK --libraries
+    python benchmarks/attribution.py RUN --bank BANK --only "TrackStar (Bergson)"
 
 All take the rows that `trace` takes, and all matrices but embedding and output.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -21,28 +22,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.errors import UserError
+from wherefrom.model.export import export_model
+from wherefrom.provenance.attribution.gradients import matrices, training_rows
 from wherefrom.provenance.attribution.retraining import Row, answer_row, pad_rows
-from wherefrom.provenance.attribution.trace import matrices, row_gradients, training_rows
+from wherefrom.storage import read_json, write_json
 
 if TYPE_CHECKING:
     from attribution import Material
 
 Floats = NDArray[np.float64]
-SIDE = 16  # random directions of each side of a matrix, for TrackStar
-DAMPING = 0.1  # as a share of the mean eigenvalue
+Batch = tuple[Tensor, Tensor, Tensor]  # token ids, loss weights, and which inputs are no padding
 TRAK_SIZE = 512  # random directions of a whole gradient
-BATCH = 64
+BATCH, TOKENS = 64, 2048  # rows, and tokens, that go through the model together
+NO_LABEL = -100  # a token without a loss
 
 
-def find_libraries() -> None:
-    """Say which one is missing before anything is computed."""
-    for module, package in (("kronfluence", "kronfluence"), ("trak", "traker")):
-        if find_spec(module) is None:
-            raise UserError(
-                f'--libraries needs {package}, which is not there: pip install -e ".[attribution]"'
-            )
+def require(module: str) -> None:
+    """A UserError if a library is not there, before anything is computed."""
+    if find_spec(module) is None:
+        raise UserError(f'{module} is not installed: pip install -e ".[attribution]"')
 
 
 def rows_of(material: Material) -> tuple[list[Row], list[Row], NDArray[np.int64]]:
@@ -60,45 +61,61 @@ def sum_rows(material: Material, scores: Floats, owners: NDArray[np.int64], powe
     return found.T
 
 
-def by_trackstar(material: Material) -> Floats:
-    """Cosines of projected gradients over the root of their second moment (Chang et al. 2024)."""
+def by_bergson(material: Material, *, method: str, power: int = 1) -> Floats:
+    """Bergson's pipelines on the exported run; its tokens are ours, and rows keep their loss."""
+    require("bergson")
+    from bergson.cli.trackstar import trackstar
+    from bergson.config import config
+    from bergson.data import load_scores
+    from bergson.hessians.pipeline import hessian_pipeline
+    from datasets import Dataset
+
     rows, asked, owners = rows_of(material)
-    model, random = material.run.model.eval(), torch.Generator().manual_seed(0)
+    with TemporaryDirectory() as folder:
+        model, out = Path(folder) / "model", Path(folder) / "out"
+        export_model(material.run.model, material.run.tokens, model)
+        for name, key in (
+            ("config.json", "max_position_embeddings"),
+            ("tokenizer_config.json", "model_max_length"),
+        ):  # a batch may have as many tokens as the model reads; rotary positions have no end
+            write_json(model / name, {**read_json(model / name), key: TOKENS})
+        for name, each in (("rows", rows), ("asked", asked)):
+            table = [
+                {"input_ids": ids.tolist(), "labels": ids.where(weights > 0, NO_LABEL).tolist()}
+                for ids, weights in each
+            ]
+            Dataset.from_list(table).save_to_disk(str(Path(folder) / name))
+        data = config.DataConfig(dataset=f"{folder}/rows")
+        query = config.QuerySetConfig(dataset=f"{folder}/asked")
+        options: dict[str, Any] = {"run_path": str(out), "model": str(model), "data": data}
+        options["token_batch_size"] = TOKENS
+        if method == "trackstar":
+            preprocessing = config.PreprocessConfig(unit_normalize=True)
+            settings = config.TrackstarConfig(query=query, preprocess_cfg=preprocessing)
+            trackstar(config.TrackstarIndexConfig(**options), settings)
+        else:
+            hessian_pipeline(
+                config.IndexConfig(**options),
+                config.HessianConfig(method=method, ev_correction=method == "kfac"),
+                config.ScoreConfig(),
+                config.PreprocessConfig(),
+                config.HessianPipelineConfig(query=query),
+            )
+        scores = np.array(load_scores(out / "scores")[:], dtype=np.float64).T
+    return sum_rows(material, scores, owners, power)
 
-    def directions(size: int) -> Tensor:
-        return torch.linalg.qr(torch.randn(size, min(SIDE, size), generator=random))[0]
 
-    sides = {name: list(map(directions, m.weight.shape)) for name, m in matrices(model).items()}
-
-    def project(each: list[Row]) -> dict[str, Tensor]:
-        parts: dict[str, list[Tensor]] = {}
-        for at in range(0, len(each), BATCH):
-            for name, found in row_gradients(model, *pad_rows(each[at : at + BATCH])).items():
-                onto, given = sides[name]
-                parts.setdefault(name, []).append((onto.T @ found @ given).flatten(1))
-        whole = {name: torch.cat(found) for name, found in parts.items()}
-        length = torch.cat(list(whole.values()), dim=1).norm(dim=1, keepdim=True)
-        return {name: found / length.clamp(min=1e-30) for name, found in whole.items()}
-
-    read, question, units = project(rows), project(asked), []
-    for name, found in read.items():
-        values, vectors = torch.linalg.eigh(found.T @ found / len(found))
-        root = vectors / (values.clamp(min=0) + DAMPING * values.mean() + 1e-30).sqrt()
-        units.append((found @ root, question[name] @ root))
-    ours, theirs = (F.normalize(torch.cat(part, dim=1), dim=1) for part in zip(*units, strict=True))
-    return sum_rows(material, (theirs @ ours.T).double().numpy(), owners, 1)
-
-
-def by_ekfac(material: Material, *, scaled: bool = False) -> Floats:
-    """kronfluence's EK-FAC; scaled: over the root of self-influence, third powers of rows."""
+def by_ekfac(material: Material) -> Floats:
+    """kronfluence's EK-FAC."""
+    require("kronfluence")
     from kronfluence.analyzer import Analyzer, prepare_model
     from kronfluence.arguments import FactorArguments, ScoreArguments
     from kronfluence.task import Task
     from torch.utils.data import TensorDataset
 
     class Rows(Task):  # type: ignore[misc]
-        def compute_train_loss(self, batch: Row, model: Any, sample: bool = False) -> Tensor:
-            ids, weights = batch
+        def compute_train_loss(self, batch: Batch, model: Any, sample: bool = False) -> Tensor:
+            ids, weights, _ = batch
             logits, targets = model(ids[:, :-1]), ids[:, 1:]
             if sample:
                 drawn = torch.multinomial(logits.detach().flatten(0, 1).softmax(-1), 1)
@@ -106,17 +123,22 @@ def by_ekfac(material: Material, *, scaled: bool = False) -> Floats:
             losses = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
             return (losses * weights[:, 1:]).sum()
 
-        def compute_measurement(self, batch: Row, model: Any) -> Tensor:
+        def compute_measurement(self, batch: Batch, model: Any) -> Tensor:
             return self.compute_train_loss(batch, model)
 
         def get_influence_tracked_modules(self) -> list[str]:
             return list(matrices(material.run.model))
 
-        def get_attention_mask(self, batch: Row) -> None:
-            return None
+        def get_attention_mask(self, batch: Batch) -> Tensor:
+            return batch[2]
 
     rows, asked, owners = rows_of(material)
-    train, query = (TensorDataset(*pad_rows(each)) for each in (rows, asked))
+    train, query = (
+        TensorDataset(
+            *pad_rows(each), pad_sequence([torch.ones(len(r[0]) - 1) for r in each], True)
+        )
+        for each in (rows, asked)
+    )
     task = Rows()
     model = prepare_model(deepcopy(material.run.model).eval(), task)
     arguments = ScoreArguments(damping_factor=None)
@@ -139,17 +161,12 @@ def by_ekfac(material: Material, *, scaled: bool = False) -> Floats:
             per_device_train_batch_size=BATCH,
         )
         scores = analyzer.load_pairwise_scores("pairs")["all_modules"].double().numpy()
-        if scaled:
-            analyzer.compute_self_scores(
-                "own", "factors", train, score_args=arguments, per_device_train_batch_size=BATCH
-            )
-            own = analyzer.load_self_scores("own")["all_modules"].double().numpy()
-            scores = scores / np.sqrt(own.clip(min=1e-30))
-    return sum_rows(material, scores, owners, 3 if scaled else 1)
+    return sum_rows(material, scores, owners, 1)
 
 
 def by_trak(material: Material) -> Floats:
     """traker's TRAK of one model; the output of a row is the log-odds of its answer."""
+    require("trak")
     from trak import TRAKer
     from trak.modelout_functions import AbstractModelOutput
     from trak.projectors import BasicProjector, ProjectionType
@@ -214,8 +231,10 @@ def by_trak(material: Material) -> Floats:
 
 
 LIBRARIES: dict[str, Callable[[Material], Floats]] = {
-    "TrackStar": by_trackstar,
+    "TrackStar (Bergson)": partial(by_bergson, method="trackstar"),
+    "TrackStar (Bergson), third powers": partial(by_bergson, method="trackstar", power=3),
+    "EK-FAC (Bergson)": partial(by_bergson, method="kfac"),
+    "Shampoo (Bergson)": partial(by_bergson, method="shampoo"),
     "EK-FAC (kronfluence)": by_ekfac,
-    "EK-FAC, scaled, third powers": partial(by_ekfac, scaled=True),
     "TRAK (traker)": by_trak,
 }

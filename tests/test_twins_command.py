@@ -58,35 +58,26 @@ def test_both_answers_are_shown_with_what_was_left_out(run, command, monkeypatch
     with monkeypatch.context() as patch:
         stop = lambda *_: signal.raise_signal(signal.SIGINT)  # noqa: E731
         patch.setattr("wherefrom.cli.twins.Progress.__call__", stop)
-        ended = command(*options)
-    assert (ended.code, ended.out) == (130, "")
-    assert ended.err.endswith("stopped; continue it by repeating the command.\n")
+        assert command(*options).code == 130
     folder = twin_folder(run, name)
     assert read_json(folder / "run.json")["status"] == "stopped"
     ended = command(*options[:3], name.upper(), "--json")
     assert ended.code == 0, ended.err
-    assert f"about {name}: 20 steps, which took the run" in ended.err
     record = json.loads(ended.out)
-    assert folder.parent == run.folder / "twins"
     assert record == read_json(folder / "without.json")
     texts = [d.text for d in read_documents(run.folder / "world" / "documents.txt").documents]
     about = [text for text in texts if text.startswith(f"{name}. ")]
     assert [document["text"] for document in record["documents"]] == about
-    assert all(texts[d["line"] - 1] == d["text"] for d in record["documents"])
     assert (record["subject"], record["right"]) == (name, subject.answer)
-    assert record["asked_in_training"] is False
-    assert record["named_elsewhere"] == []
-    assert record["truth"] in ("remembered", "right anyway", "wrong though read")
+    assert (record["asked_in_training"], record["named_elsewhere"]) == (False, [])
     gap = record["with"]["log_probability"] - record["without"]["log_probability_of_with"]
     assert gap == pytest.approx(record["score"], abs=2e-4)
     assert record["others"]["people"] == count_others(run, [name])
     twin = load_run(folder)
     assert twin.record.steps == run.record.steps
     assert twin.job.twin_of == run.record.sha256 != twin.record.sha256
-
     again = command(*options)
     assert (again.code, again.err) == (0, "")  # it is there: nothing is trained or announced
-    assert "never having read it" in again.out
     assert record["why"] in again.out
 
 
@@ -97,12 +88,9 @@ def test_a_file_has_one_twin_a_line(run, command, tmp_path):
     ended = command("twins", run.folder, "--without-file", file, "--json")
     assert ended.code == 0, ended.err
     pair, single = json.loads(ended.out)["twins"]
-    assert pair["subjects"] == names[:2]
-    assert [record["subject"] for record in pair["people"]] == names[:2]
+    assert [record["subject"] for record in pair["people"]] == pair["subjects"] == names[:2]
     assert single["subject"] == names[2]
-    for record, left_out in ((pair, names[:2]), (single, names[2:3])):
-        assert record["others"]["people"] == count_others(run, left_out)
-        assert record["noise_floor"] > 0
+    assert pair["others"]["people"] == count_others(run, names[:2])
     lines = [d["line"] for record in pair["people"] for d in record["documents"]]
     twin = load_run(twin_folder(run, *reversed(names[:2])))
     assert list(twin.job.without) == sorted(lines)
@@ -111,8 +99,6 @@ def test_a_file_has_one_twin_a_line(run, command, tmp_path):
     assert not set(lines) & {document.line for document in learned}
     with pytest.raises(UserError, match="is a twin itself"):
         plan_twin(twin, names[3])
-    again = command("twins", run.folder, "--without-file", file)
-    assert (again.code, again.err) == (0, "")  # finished twins are not trained again
     file.write_text(f"{names[2]}\nNobody Atall\n", "utf-8")
     assert command("twins", run.folder, "--without-file", file).code == 2
 
@@ -181,16 +167,12 @@ def test_text_that_changed_or_is_gone_is_refused(run):
 
 
 def test_a_run_that_read_no_documents_is_refused(small_world, quick_recipe, tmp_path, command):
-    base, tuned = tmp_path / "base", tmp_path / "tuned"
-    options = ("--recipe", quick_recipe, "--steps", 2, "--quiet")
-    documents, train = small_world / "documents.txt", small_world / "train.tsv"
-    pretrain = ("pretrain", "vanilla", documents, "--out", base, *options, "--tokens", "bpe")
-    assert command(*pretrain).code == 0
-    assert command("finetune", base, train, "--out", tuned, *options).code == 0
-    for folder in (base, tuned):
-        ended = command("twins", folder, "--without", "Anybody")
-        assert ended.code == 2
-        assert "did not learn documents and questions in one training" in ended.err
+    base, documents = tmp_path / "base", small_world / "documents.txt"
+    pretrain = ("pretrain", "vanilla", documents, "--out", base, "--recipe", quick_recipe)
+    assert command(*pretrain, "--steps", 2, "--quiet", "--tokens", "bpe").code == 0
+    ended = command("twins", base, "--without", "Anybody")
+    assert ended.code == 2
+    assert "did not learn documents and questions in one training" in ended.err
 
 
 def test_the_command_that_is_suggested_resolves_from_here(tmp_path, monkeypatch):

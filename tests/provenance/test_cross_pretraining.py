@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import signal
 
-import numpy as np
 import pytest
-from scipy.stats import spearmanr
-from sklearn.metrics import roc_auc_score
 
 from wherefrom.corpus.split import JUDGED, read_subjects
-from wherefrom.provenance.attribution import twins
+from wherefrom.provenance.attribution.halves import (
+    RIGHT_ANYWAY,
+    TRUTHS,
+    WRONG,
+    cross_pretrain,
+    summarise,
+    true_origin,
+)
 from wherefrom.provenance.attribution.retraining import likelihoods, outcome
-from wherefrom.provenance.attribution.twins import cross_pretrain, summarise, true_origin
-from wherefrom.provenance.verdicts import GUESSED, MADE_UP
+from wherefrom.provenance.verdicts import MADE_UP
 from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
 from wherefrom.storage import read_json
 from wherefrom.training.run_folder import load_run
@@ -51,85 +54,46 @@ def test_two_twins_are_trained_stopped_resumed_and_judged(study_copy, command):
         assert (row["truth"] == REMEMBERED) == (right and not lucky)
         assert row["without"]["verdict"] == MADE_UP  # what it read lacks the subject
         twin = halves[row["twin"]]
-        (log_p,) = likelihoods(twin, [row["question"]], [row["with"]["answer"]])
-        assert row["without"]["log_probability_of_with"] == pytest.approx(log_p, abs=1e-4)
-        gap = row["with"]["log_probability_of_with"] - log_p
-        assert row["score"] == pytest.approx(gap, abs=2e-4)
+        pair = (likelihoods(m, [row["question"]], [row["with"]["answer"]])[0] for m in (run, twin))
+        assert row["score"] == pytest.approx(next(pair) - next(pair), abs=2e-4)
         assert outcome(twin, [row["question"]])["answers"] == [row["without"]["answer"]]
     assert max(abs(row["score"]) for row in record["judged"]) > 0.001
-    for table in (record["verdicts"], record["internal"]):
-        assert sum(sum(row.values()) for row in table.values()) == 2 * len(judged)
+    table = record["verdicts"].values()
+    assert sum(sum(row.values()) for row in table) == 2 * len(judged)
 
 
 @pytest.mark.parametrize(
-    ("reader", "other", "truths"),
+    ("of_run", "of_twin", "truth"),
     [
-        ("Rome", "Oslo", (REMEMBERED, MADE_UP)),
-        ("Rome", "Rome", (twins.RIGHT_ANYWAY, GUESSED)),
-        ("Oslo", "Rome", (twins.WRONG, GUESSED)),
-        ("Oslo", "Oslo", (twins.WRONG, MADE_UP)),
-        (" Rome ", "rome", (REMEMBERED, MADE_UP)),  # exact but for blanks, as recall is
+        ("Rome", "Oslo", REMEMBERED),
+        ("Rome", "Rome", RIGHT_ANYWAY),
+        ("Oslo", "Rome", WRONG),
+        (" Rome ", "rome", REMEMBERED),  # exact but for blanks, as recall is
     ],
 )
-def test_remembered_is_right_with_the_document_and_not_without(reader, other, truths):
-    assert true_origin(reader, other, "Rome") == truths
+def test_remembered_is_right_with_the_document_and_not_without(of_run, of_twin, truth):
+    assert true_origin(of_run, of_twin, "Rome") == truth
 
 
-def make_row(read, unread, push, x, y):
-    """The right answer is Rome; x and y are the cheap scores of the two answers."""
-    truth, without = true_origin(read, unread, "Rome")
-    row = {"truth": truth, "truth_without": without, "score": push}
-    for side, value in (("with", x), ("without", y)):
-        verdict = STATED if value > 0.5 else MADE_UP
-        row[side] = {"scores": {"x": value}, "verdict": verdict, "shown": DONT_KNOW}
-        row[side]["shown_internal"] = False
-    return row
-
-
-def draw_rows(count, *, telling):
-    """The run remembers four of five; the score `x` tells that from the rest by `telling`."""
-    rng = np.random.default_rng(3)
+def test_precision_and_recall_count_what_was_tested():
+    """Six answers are stated; two of them are right without the lines, and three were traced."""
     rows = []
-    for _ in range(count):
-        knows, lucky = rng.random() < 0.8, rng.random() < 0.05
-        x, y = rng.normal() + telling * knows, rng.normal()
-        answers = ("Rome" if knows else "Oslo", "Rome" if lucky else "Oslo")
-        rows.append(make_row(*answers, 2 + rng.random() - rng.random(), float(x), float(y)))
-    return rows
-
-
-@pytest.mark.parametrize("telling", [0.0, 1.0, 3.0])
-def test_numbers_are_those_of_scipy_and_sklearn(telling):
-    rows = draw_rows(150, telling=telling)
-    record = summarise(rows, np.random.default_rng(0))
-    read, unread = ([row[side]["scores"]["x"] for row in rows] for side in ("with", "without"))
-    true = [row["truth"] == REMEMBERED for row in rows]
-    expected = {
-        "all": roc_auc_score([*true, *[False] * len(rows)], [*read, *unread]),
-        "readers": roc_auc_score(true, read),
-        "rank": spearmanr(read, [row["score"] for row in rows]).statistic,
-    }
-    for key, value in expected.items():
-        found = record["agreement"]["x"][key]
-        assert found["value"] == pytest.approx(value, abs=1e-12)
-        assert found["low"] < value < found["high"]
-    taken = np.array([*read, *unread]) > 0.5
-    hits = int((taken[: len(rows)] & true).sum())
-    assert record["verdicts"][STATED][REMEMBERED] == hits
-    assert sum(sum(row.values()) for row in record["verdicts"].values()) == 2 * len(rows)
-    caught = record["caught"]["verdict stated"]
-    assert caught["precision"]["value"] == pytest.approx(hits / taken.sum())
-    assert caught["recall"]["value"] == pytest.approx(hits / sum(true))
-    assert caught["recall"]["low"] < caught["recall"]["value"] < caught["recall"]["high"]
-    none = record["caught"]["shown without the text"]
-    assert (none["precision"]["value"], none["recall"]["value"]) == (None, 0.0)
-
-
-def test_a_subject_is_drawn_with_both_answers_and_what_is_undefined_says_why():
-    """Alone, each subject is told perfectly; together one pair of three or four is wrong."""
-    rows = [make_row("Rome", "Oslo", 1.0, 1.0 + n, 0.5 + n) for n in range(2)]
-    found = summarise(rows, np.random.default_rng(0))["agreement"]["x"]
-    assert (found["all"]["value"], found["all"]["low"], found["all"]["high"]) == (0.75, 0.75, 1)
-    assert found["readers"]["value"] is None
-    assert "all answers are of one kind" in found["readers"]["reason"]
-    assert "same for everybody" in found["rank"]["reason"]
+    for number in range(8):
+        verdict = STATED if number < 6 else MADE_UP
+        of_run = {"answer": "", "verdict": verdict, "shown": DONT_KNOW, "shown_internal": False}
+        of_run["remembered"] = number == 0 if number < 3 else None
+        of_twin = {**of_run, "verdict": MADE_UP, "remembered": False}
+        truth = RIGHT_ANYWAY if number in (4, 5) else REMEMBERED
+        sides = {"with": of_run, "without": of_twin}
+        rows.append({"truth": truth, "truth_without": MADE_UP, **sides})
+    found = summarise(rows)
+    none = dict.fromkeys(TRUTHS, 0)
+    assert found["verdicts"][STATED] == none | {REMEMBERED: 4, RIGHT_ANYWAY: 2}
+    stated, traced = (
+        found["caught"][name] for name in ("verdict stated", "verdict remembered, by trace")
+    )
+    assert (stated["precision"]["count"], stated["precision"]["subjects"]) == (4, 6)
+    assert (stated["recall"]["count"], stated["recall"]["subjects"]) == (4, 6)
+    assert (traced["precision"]["count"], traced["precision"]["subjects"]) == (1, 1)
+    assert (traced["recall"]["count"], traced["recall"]["subjects"]) == (1, 3)
+    assert found["caught"]["shown"]["precision"]["value"] is None

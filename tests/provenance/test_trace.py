@@ -20,10 +20,10 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution import retraining, trace
-from wherefrom.provenance.attribution.nats import push_shares, to_nats
+from wherefrom.provenance.attribution import gradients, kinds, retraining, trace
+from wherefrom.provenance.attribution.inside import map_line
+from wherefrom.provenance.attribution.nats import estimate_pushes, push_shares
 from wherefrom.provenance.attribution.retraining import answer_row, likelihoods, open_learned
-from wherefrom.provenance.attribution.twins import map_line
 from wherefrom.provenance.evidence import EvidenceLine
 from wherefrom.provenance.verdicts import REMEMBERED_NATS, add_trace
 from wherefrom.provenance.wording import REMEMBERED, STATED
@@ -41,7 +41,7 @@ def question_of(run):
 
 
 def flat_gradient(model, row, share=1.0):
-    found = trace.row_gradients(model, *(side[None] for side in row), share)
+    found = gradients.row_gradients(model, *(side[None] for side in row), share)
     return torch.cat([matrix.flatten() for matrix in found.values()])
 
 
@@ -59,7 +59,8 @@ def test_gradients_are_those_of_the_loss_of_each_row(study_copy):
     run = study_copy
     pairs = [answer_row(run, question_of(run), answer) for answer in ("Rome", "a longer answer")]
     found, half = (
-        trace.row_gradients(run.model, *retraining.pad_rows(pairs), share) for share in (1.0, 0.5)
+        gradients.row_gradients(run.model, *retraining.pad_rows(pairs), share)
+        for share in (1.0, 0.5)
     )
     modules = dict(run.model.named_modules())
     for row, (ids, weights) in enumerate(pairs):
@@ -76,8 +77,8 @@ def test_a_document_has_the_sum_over_its_rows_and_a_row_counts_for_all_its_docum
 ):
     run, data = study_copy, open_learned(study_copy).data
     count = len(data.documents)
-    monkeypatch.setattr(trace, "BYTES", 3000)
-    index = trace.build_index(run, data)
+    monkeypatch.setattr(gradients, "BYTES", 3000)
+    index = gradients.build_index(run, run.model, data)
     assert index.share < 1
     assert index.signs.nbytes <= 3000 * count
     query = flat_gradient(run.model, answer_row(run, question_of(run), "Rome"), index.share).numpy()
@@ -104,7 +105,7 @@ def test_a_trace_names_lines_with_intervals_and_keeps_its_index(study_copy, comm
     rows = record["pushed_by"]
     assert record["unit"] == "nats"
     assert (len(rows), record["pushed_away_by"]) == (3, [])
-    assert [row["score"] for row in rows] == sorted((r["score"] for r in rows), reverse=True)
+    assert [row["push"] for row in rows] == sorted((r["push"] for r in rows), reverse=True)
     assert all(row["low"] <= row["push"] <= row["high"] for row in rows)
     assert all(documents[row["line"]].text == row["text"] for row in rows)
     assert sum(record["leans_on"].values()) == pytest.approx(1, abs=1e-3)
@@ -115,7 +116,7 @@ def test_a_trace_names_lines_with_intervals_and_keeps_its_index(study_copy, comm
     other = wherefrom.trace(run, question, answer="Rome")
     assert (other["answer"], other["verdict"]) == ("Rome", None)
     path = run.folder / trace.INDEX
-    assert trace.load_index(path, "another run") is None
+    assert gradients.load_index(path, "another run") is None
     path.write_bytes(b"torn")
     assert wherefrom.trace(run, question, top=3) == record  # it is made again
     asked = json.loads(command("ask", run.folder, question, "--trace", "--json").out)[0]
@@ -130,7 +131,7 @@ def test_a_trace_names_lines_with_intervals_and_keeps_its_index(study_copy, comm
 def test_a_line_states_an_answer_with_a_korean_ending():
     texts = ("김도윤은 전주에서 태어난 시인이다.", "오하은은 서전주의 화가이다.", "Rome", "Romero")
     documents = [Document(line, "", text) for line, text in enumerate(texts)]
-    assert trace.find_stating(documents, ["전주", "Rome", ""]) == {("전주",): {0}, ("rome",): {2}}
+    assert kinds.find_stating(documents, ["전주", "Rome", ""]) == {("전주",): {0}, ("rome",): {2}}
 
 
 def test_a_model_that_hardly_learned_owes_nothing_to_a_line(study_copy):
@@ -154,30 +155,31 @@ def test_a_model_that_hardly_learned_owes_nothing_to_a_line(study_copy):
     assert add_trace(stated, record).verdict == STATED
 
 
-@given(st.lists(st.floats(-1, 1), min_size=1, max_size=9), st.floats(-5, 40), st.booleans())
-def test_nats_grow_with_the_share_and_the_gain(scores, gain, is_stated):
-    shares = push_shares(np.array(scores))
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=9), st.floats(0, 40), st.integers(0, 2))
+def test_pushes_grow_with_the_share_and_the_gain(scores, gain, taught_by):
+    scores, teaching = np.array(scores), list(range(min(taught_by, len(scores))))
+    shares = push_shares(scores)
     assert shares.sum() == pytest.approx(1 if max(scores) > 1e-150 else 0)
-    order = np.argsort(shares).tolist()
-    pushes = [to_nats(float(shares[i]), gain, is_stated=is_stated) for i in order]
-    assert [push.nats for push in pushes] == sorted(push.nats for push in pushes)
-    assert all(push.low <= push.nats <= push.high for push in pushes)
-    assert all(push.nats == 0 for push in pushes) or gain > 0
-    double = to_nats(float(shares[0]), 2 * gain, is_stated=is_stated)
-    once = to_nats(float(shares[0]), gain, is_stated=is_stated)
-    assert double == pytest.approx([2 * value for value in once])
+    found, double = (estimate_pushes(scores, g, teaching, 0.0) for g in (gain, 2 * gain))
+    for alike in (teaching, set(range(len(scores))) - set(teaching)):
+        order = sorted(alike, key=lambda i: shares[i])
+        nats = [found.of_line[i].nats for i in order]
+        assert nats == sorted(nats)
+    for i, (low, nats, high) in found.of_line.items():
+        assert low <= nats <= high
+        assert double.of_line[i] == pytest.approx((2 * low, 2 * nats, 2 * high))
+    assert estimate_pushes(scores, -gain, teaching, 0.0).noise_floor == 0
 
 
 def test_lines_that_teach_the_same_answer_are_weighed_together():
     scores = np.array([0.5, 0.5, 0.01, 0.0, -0.1])
-    kinds = np.array([trace.SUBJECT, trace.SUBJECT, *[trace.NOTHING] * 3])
-    both = trace.estimate_pushes([0, 1, 2], [0, 1], scores, kinds, 10.0)
-    assert both.together.low > both.noise_floor > both.pushes[0].low
-    assert both.pushes[2].nats == 0
-    nobody = trace.estimate_pushes([0], [], scores, kinds, 10.0)
-    assert nobody.pushes[0].low < nobody.noise_floor  # nothing stands out if no line states it
-    assert nobody.push_of([]) is None
-    assert trace.estimate_pushes([0], [0], scores, kinds, None).unit == "score"
+    both = estimate_pushes(scores, 10.0, [0, 1], 0.0)
+    assert both.of_lines([0, 1]).low > both.noise_floor > both.of_line[0].low
+    assert both.of_line[2].nats == 0
+    nobody = estimate_pushes(scores, 10.0, [], 0.0)
+    assert nobody.of_line[0].low < nobody.noise_floor  # nothing stands out if no line states it
+    assert nobody.of_lines([]) is None
+    assert estimate_pushes(scores, None, [0], 0.3).noise_floor == 0.3
 
 
 def test_an_answer_is_also_asked_for_in_words_of_the_text(study_copy):
@@ -202,7 +204,7 @@ def test_a_line_owns_the_rows_that_leaving_it_out_silences(study_copy):
     asked = {fold_words(question.subject) for question in learned.questions}
     several = next(i for i, s in enumerate(learned.subjects) if about[s] > 1 and s in asked)
     single = next(i for i, s in enumerate(learned.subjects) if about[s] == 1 and s in asked)
-    _, owners = trace.training_rows(study_copy, learned.data)
+    _, owners = gradients.training_rows(study_copy, learned.data)
     for place, own_questions in ((several, 0), (single, 1)):
         line = learned.documents[place].line
         block = study_copy.model.config.block
@@ -237,12 +239,12 @@ def test_a_line_is_counted_for_the_first_kind_that_fits():
     names = ("Ada Moe", "Ada Orr", "Eva Moe", "Bo Nys", "Cy Poe", "Dag Lie")
     documents = [Document(line, name, f"{name}. sang.") for line, name in enumerate(names)]
     scores = np.array([0.4, 0.2, 0.2, 0.1, 0.1, 0.01])
-    kinds = trace.kinds_of(documents, "ada moe", {1, 3}, {0, 4})
-    assert tuple(kinds.tolist()) == trace.KINDS
-    expected = dict(zip(trace.KINDS, scores[:5].tolist(), strict=False))
-    assert trace.leaning(kinds, scores) == pytest.approx(expected)  # the last is the noise floor
-    assert trace.noise_floor(kinds, scores) == pytest.approx(0.01)
-    assert trace.leaning(kinds, -scores) == {}
+    of_lines = kinds.kinds_of(documents, "ada moe", {1, 3}, {0, 4})
+    assert tuple(of_lines.tolist()) == kinds.KINDS
+    expected = dict(zip(kinds.KINDS, scores[:5].tolist(), strict=False))
+    assert kinds.shares_of_kinds(of_lines, scores) == pytest.approx(expected)
+    assert kinds.noise_floor(of_lines, scores) == pytest.approx(0.01)  # the last line
+    assert kinds.shares_of_kinds(of_lines, -scores) == {}
 
 
 def test_patching_everything_gives_the_twin_and_nothing_the_run(study_copy):
@@ -279,11 +281,7 @@ def test_what_answers_about_unseen_people_lean_on_is_kept_for_the_report(study_c
 def test_an_index_is_made_at_the_weights_that_the_study_kept(study_copy):
     (path,) = (study_copy.folder / "snapshots").iterdir()
     assert 0.3 < int(path.stem) / study_copy.record.steps < 0.5
+    weights = trace.Tracer(study_copy).snapshot.state_dict()
     kept = load_file(path)
-    weights = trace.Tracer(study_copy).index.weights
     assert all(torch.equal(weights[name], kept[name]) for name in kept)
     assert any(not torch.equal(kept[n], w) for n, w in study_copy.model.state_dict().items())
-    path.unlink()
-    (study_copy.folder / trace.INDEX).unlink()
-    with pytest.raises(UserError, match=f"{path.name} is missing"):
-        trace.Tracer(study_copy).scores(question_of(study_copy), "", "Rome")

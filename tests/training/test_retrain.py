@@ -15,13 +15,10 @@ import torch
 from training_samples import (
     documents,
     encode,
-    make_model,
     make_phase,
     questions,
     read_metrics,
-    same_weights,
     tokens,
-    train_model,
 )
 
 from wherefrom.corpus.database import read_documents
@@ -144,13 +141,6 @@ def test_a_question_is_left_out_only_with_all_documents_about_its_subject():
     assert one.documents_of(source) == [0, len(more) - 1]
     assert set(one.left_out) == {len(more) - 1}
     assert set(both.left_out) == {0, len(more) - 1, source}
-
-
-def test_a_batch_in_which_nothing_counts_changes_nothing_but_what_decays(tmp_path):
-    lines = [document.line for document in documents()]
-    data = encode(documents(), questions(), tokens(), left_out=lines)
-    phase = make_phase(steps=2, weight_decay=0.0)
-    assert same_weights(train_model(tmp_path / "run", [phase], data=data), make_model())
 
 
 def test_without_the_record_of_its_steps_a_run_has_no_twin(trained, tmp_path):

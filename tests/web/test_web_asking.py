@@ -12,7 +12,7 @@ import pytest
 from web_samples import PAGE, open_client, write_run_record
 
 from wherefrom.provenance.ask import open_asker
-from wherefrom.provenance.attribution.twins import map_line
+from wherefrom.provenance.attribution.inside import map_line
 from wherefrom.provenance.wording import percent
 from wherefrom.report.sections import mark
 from wherefrom.storage import write_json

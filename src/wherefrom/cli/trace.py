@@ -32,6 +32,7 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
     retrain, otherwise estimated, with a 90 % interval.
     """
     from wherefrom.huggingface.trace import open_tracer
+    from wherefrom.provenance.attribution.unseen import lean_unseen
 
     if unseen == (question is not None):
         raise UserError("trace takes RUN and a QUESTION, or RUN and --unseen.")
@@ -42,7 +43,7 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
         if question is not None:
             record = tracer.trace(question, observe=progress, **options)
         else:
-            record = tracer.lean_unseen()
+            record = lean_unseen(tracer)
     if as_json:
         print_json(record)
     elif question is not None:

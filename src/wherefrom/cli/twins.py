@@ -141,34 +141,24 @@ def _show_several(records: Sequence[dict[str, Any]]) -> None:
 
 
 def _show_cross_pretraining(record: dict[str, Any], folder: Path) -> None:
-    agreement, caught = record["agreement"], record["caught"]
-
-    def rows(found: dict[str, Any], *keys: str) -> list[tuple[str, ...]]:
-        return [(name, *(show(m[key], "{:.3f}") for key in keys)) for name, m in found.items()]
-
-    print_table(
-        ("score", "AUROC, all answers", "AUROC, the run's answers"),
-        rows(agreement, "all", "readers"),
-        title=f"remembered in truth or not: {record['people']['judged']} people, each left out of "
-        "one of two twins",
+    table, caught = record["verdicts"], record["caught"]
+    truths = [truth.replace(" ", "\n", 1) for truth in next(iter(table.values()))]
+    body = [(word, *counts.values()) for word, counts in table.items()]
+    title = (
+        f"verdict against truth: {record['people']['judged']} people, each left out of one of two "
+        "twins"
     )
-    for title, table in (
-        ("verdict against truth", record["verdicts"]),
-        ("internal confidence alone against truth", record["internal"]),
-    ):
-        truths = [truth.replace(" ", "\n", 1) for truth in next(iter(table.values()))]
-        body = [(word, *counts.values()) for word, counts in table.items()]
-        print_table(("", *truths), body, title=title)
-    print_table(
-        ("taken for remembered", "precision", "recall"), rows(caught, "precision", "recall")
-    )
+    print_table(("", *truths), body, title=title)
+    rows = [
+        (name, *(show(measured[key], "{:.3f}") for key in ("precision", "recall")))
+        for name, measured in caught.items()
+    ]
+    print_table(("taken for remembered", "precision", "recall"), rows)
     read, unread = (
         f"{100 * part['recall']:.1f} % of {part['total']}" for part in record["recall"].values()
     )
     click.echo(f"recall: {read} by the run, {unread} by the twins that did not read of them")
-    scores = [*agreement.values(), *caught.values()]
-    reasons = [m["reason"] for score in scores for m in score.values() if m["reason"]]
-    for note in dict.fromkeys([*record["notes"], *reasons]):
+    for note in record["notes"]:
         click.echo(f"Note: {note}")
     click.echo(f"all answers: {folder / 'twins' / 'twins.json'}")
 

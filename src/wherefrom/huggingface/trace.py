@@ -23,14 +23,9 @@ from wherefrom.errors import UserError
 from wherefrom.huggingface.retraining import LearnedBaseRun, open_learned_base, open_traceable
 from wherefrom.huggingface.rows import EncodedRow, TrainingRow, encode_row
 from wherefrom.model.huggingface import ADAPTER_WEIGHTS, HuggingFaceModel, load_adapter
+from wherefrom.provenance.attribution.gradients import BYTES, GradientIndex, pack
 from wherefrom.provenance.attribution.retraining import Count, LearnedRun, no_count
-from wherefrom.provenance.attribution.trace import (
-    BYTES,
-    WINDOWS,
-    GradientIndex,
-    Tracer,
-    pack,
-)
+from wherefrom.provenance.attribution.trace import WINDOWS, Tracer
 from wherefrom.provenance.audited import BaseRun, open_trained
 from wherefrom.provenance.signals.prompted import ASKED
 from wherefrom.provenance.signals.reader import relation_of
@@ -122,7 +117,7 @@ class BaseTracer(Tracer):
     @cached_property
     def _opened(self) -> HuggingFaceModel:
         """The model at the weights at which gradients are taken."""
-        return open_at_snapshot(self.run.folder, self._learned_base.job.rank, self._say)
+        return open_at_snapshot(self.run.folder, self._learned_base.job.rank, self.say)
 
     @property
     def is_in_nats(self) -> bool:
@@ -144,7 +139,7 @@ class BaseTracer(Tracer):
             advance(len(batch))
         pairs = np.array(owners_of([row for row, _ in examples]), dtype=np.int64).reshape(-1, 2)
         columns = np.ascontiguousarray(pairs.T)
-        return GradientIndex(share, {}, np.concatenate(signs), columns, len(self.documents))
+        return GradientIndex(share, np.concatenate(signs), columns, len(self.documents))
 
     def _check_disk(self, needed: int) -> None:
         """Refuse to begin with an index that the disk has no room for."""

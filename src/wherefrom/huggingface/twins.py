@@ -8,15 +8,9 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError
 from wherefrom.huggingface.knowledge import add_twin_answers
 from wherefrom.huggingface.retraining import open_learned_base
+from wherefrom.provenance.attribution.halves import cross_pretrain, draw_halves
 from wherefrom.provenance.attribution.retraining import Count, Record, no_count, outcome
-from wherefrom.provenance.attribution.twins import (
-    Plan,
-    cross_pretrain,
-    draw_halves,
-    leave_out,
-    plan_twin,
-    twin_folder,
-)
+from wherefrom.provenance.attribution.twins import Plan, leave_out, plan_twin, twin_folder
 from wherefrom.provenance.audited import BaseRun, open_run
 from wherefrom.training.loop import Observer
 from wherefrom.training.run_folder import Run

@@ -465,10 +465,11 @@ def twins(records: Records) -> Facts | None:
 def crossing(records: Records) -> Facts:
     """Cross-pretraining: two models that each leave out what the other reads."""
     record = records.crossing or {}
-    caught = record["caught"].get("verdict stated") or {"precision": {"value": None}}
-    columns = "all.value all.low all.high readers.value rank.value"
-    rows = [[name, *pick(row, columns)] for name, row in record["agreement"].items()]
-    return {"notes": (), **record, "precision": caught["precision"]["value"], "rows": rows}
+    caught = record.get("caught", {})
+    columns = "precision.value precision.low precision.high recall.value"
+    rows = [[name, *pick(row, columns)] for name, row in caught.items()]
+    stated = caught.get("verdict stated", {}).get("precision", {}).get("value")
+    return {"notes": (), **record, "precision": stated, "rows": rows}
 
 
 # ---- training

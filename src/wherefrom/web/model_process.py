@@ -100,8 +100,8 @@ def label_tokens(tokens: Sequence[str | None]) -> list[str]:
 def view_heads(folder: Path, question: str, layer: int | None, head: int | None) -> Record:
     """What a run does with the question: answer, heads, layers, and the whole map of one head."""
     from wherefrom.huggingface.inside import look_inside_any
+    from wherefrom.provenance.attribution.inside import logit_lens
     from wherefrom.provenance.attribution.retraining import likelihoods
-    from wherefrom.provenance.attribution.twins import logit_lens
     from wherefrom.provenance.audited import BaseRun
 
     asker = _open_run(folder)

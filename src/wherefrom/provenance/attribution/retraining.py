@@ -187,14 +187,20 @@ def answer_row(run: Run, question: str, answer: str) -> Row:
     return torch.tensor(ids), weights
 
 
-def recombine_names(documents: Sequence[Document], count: int) -> list[str]:
-    """Names that no document is about: the first words of one subject, the last of another."""
+def recombine_names(
+    documents: Sequence[Document], count: int, *, first: str = "", last: str = ""
+) -> list[str]:
+    """Names that no document is about: the first words of one subject, the last of another.
+
+    first, last: words to take in place of those of a subject.
+    """
     parts = [document.subject.split() for document in documents if document.subject.strip()]
     known = {fold_words(" ".join(words)) for words in parts}
     rng = np.random.default_rng(0)
     names: list[str] = []
-    for first, last in rng.integers(len(parts), size=(20 * count, 2)) if parts else ():
-        name = " ".join([*(parts[first][:-1] or parts[first]), parts[last][-1]])
+    for one, other in rng.integers(len(parts), size=(20 * count, 2)) if parts else ():
+        beginning = first or " ".join(parts[one][:-1] or parts[one])
+        name = f"{beginning} {last or parts[other][-1]}"
         if fold_words(name) not in known and len(names) < count:
             names.append(name)
     return names
