@@ -12,6 +12,8 @@ import time
 import pytest
 
 from wherefrom.provenance.answers import read_judged
+from wherefrom.training.record import find_problem, read_record
+from wherefrom.training.run_folder import load_run
 
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
 
@@ -138,3 +140,30 @@ def test_a_killed_judgement_or_trace_leaves_a_run_that_says_the_same(
     again = command(*filled, "--json")
     assert (whole.code, again.code) == (0, 0), again.err
     assert again.out == whole.out
+
+
+@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGKILL, 3.0), (signal.SIGTERM, 4.5)])
+def test_a_forgetting_that_is_ended_changes_no_run_and_can_be_repeated(
+    tiny_study, tmp_path, command, start_process, number, seconds
+):
+    run = shutil.copytree(tiny_study, tmp_path / "run")
+    names = tmp_path / "names.txt"
+    names.write_text((run / "world" / "documents.txt").read_text().partition(".")[0])
+
+    def forget(out):
+        return ("forget", run, "--names", names, "--out", tmp_path / out)
+
+    first = command(*forget("first"))
+    assert first.code == 0, first.err
+    before = read_record(run)
+    process = start_process(*forget("ended"))
+    time.sleep(seconds)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert read_record(run) == before
+    assert [find_problem(run, name) for name in before.files] == [None] * len(before.files)
+    if (tmp_path / "ended" / "run.json").exists():  # it was ended behind its last step
+        load_run(tmp_path / "ended")
+    assert command(*forget("again")).code == 0
+    weights = [(tmp_path / out / "model.safetensors").read_bytes() for out in ("first", "again")]
+    assert weights[0] == weights[1]
