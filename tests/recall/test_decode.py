@@ -103,7 +103,7 @@ def test_questions_of_any_lengths_get_the_same_answers_together_and_alone(varian
 @given(st.lists(st.integers(1, 60), max_size=40), st.integers(1, 9))
 def test_prompts_that_are_answered_together_are_of_similar_length(lengths, most):
     prompts = [[0] * length for length in lengths]
-    groups = list(group_by_length(prompts, most, MAX_LENGTH_GAP))
+    groups = list(group_by_length(prompts, most))
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
         assert len(group) <= most

@@ -81,7 +81,7 @@ def test_the_caret_stands_under_its_column_and_what_was_read_is_typeset(client):
     asked = {"formulas": r"$q_1 = t\mu_a$" "\n" r"$q_2 = t\mu_b$"}
     page = client.get("/workbench/two-heads", params=asked, headers=PAGE).text
     assert "= β <i>μ</i><sub>a</sub>" in page
-    assert "of samples that are kept" in page  # both rates are of the same samples
+    assert "of samples that are kept" in page
     asked = {"formulas": "q = beta*(k_a + k_x)"}
     page = client.get("/workbench/average", params=asked, headers=PAGE).text
     shown = re.search(r'<pre class="caret">(.*?)</pre>', page, re.DOTALL)
