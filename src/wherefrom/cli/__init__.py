@@ -64,9 +64,9 @@ EXTRAS = {
     "audit": ("accelerate", "gguf", "transformers"),
 }
 TORCH_READS = {  # as it is loaded; benchmarks train with the same
-    # OpenMP's threads spin while they wait; with its default, training on a busy machine nearly
-    # stops (benchmarks/log.md)
-    "GOMP_SPINCOUNT": "1000",
+    # OpenMP's threads spin while they wait: with its default, training on a busy machine nearly
+    # stops; with a tenth of this, a virtual machine spends its time waking them (benchmarks/log.md)
+    "GOMP_SPINCOUNT": "10000",
     # threads of OpenBLAS, which scipy uses, spin as well, and its vectors are short
     "OPENBLAS_NUM_THREADS": "1",
     # oneDNN keeps code for every shape of GELU that it meets, and batches have thousands of shapes

@@ -60,6 +60,7 @@ from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for, text_shown
 
 TIMED_STEPS = 5  # before it is said how long a phase will take
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 Observer = Callable[[StepMetrics, Decoder], None]
 Say = Callable[[str], None]
@@ -76,6 +77,7 @@ def run_training(
 
     A run that is finished already is only loaded. Under torchrun, rank 0 writes all files.
     """
+    keep_freed_memory()
     processes = join_processes()
     device, out = choose_device(settings.device), job.out
     with contextlib.ExitStack() as stack:
@@ -373,6 +375,14 @@ def interrupts() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc reuse what a step frees, so that the next step need not fault its pages again."""
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
+        libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
 
 
 def trim_memory() -> None:
