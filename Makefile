@@ -8,6 +8,9 @@ INSTALL = .venv/bin/python -m pip install --quiet
 LOCKED = $(INSTALL) --require-hashes --no-deps --requirement
 # our own code, built with the setuptools of the lock
 OURS = $(INSTALL) --no-deps --no-build-isolation --editable .
+# installs a package of Debian; fails where that is not possible
+APT = command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && echo "installing $(1) for the tests" && \
+  (apt-get update -qq && apt-get install -y -qq $(1)) >/dev/null 2>&1
 
 .PHONY: study test wheel browser bench fuzz docs lint lock setup setup-dev clean
 
@@ -29,14 +32,14 @@ wheel: .venv/installed-dev
 	cd build && empty/bin/wherefrom --quiet study --people 60 --steps 20 --size 32x2x2 --out empty/study
 	cd build && ! empty/bin/wherefrom serve empty/study 2>&1 | grep -v "wherefrom\[page\]"
 
-# the tests of the page walk it in a real Chromium; without one they are skipped and say so
+# the tests of the page walk it in a real Chromium, those of grading run code in bubblewrap; what is
+# missing is installed if that is possible, else its tests are skipped and say so
 browser:
+	@command -v bwrap >/dev/null || sh -c '$(call APT,bubblewrap)' || \
+	  echo "tests of grading may be skipped: there is no bubblewrap (on Debian: apt install bubblewrap)"
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
-	  command -v $$name >/dev/null && exit 0; done; \
-	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-	  echo "installing Chromium for the tests of the page"; \
-	  (apt-get update -qq && apt-get install -y -qq chromium) >/dev/null 2>&1 && exit 0; fi; \
-	echo "the browser tests will be skipped: there is no Chromium, and it could not be installed (on Debian: apt install chromium)"
+	  command -v $$name >/dev/null && exit 0; done; sh -c '$(call APT,chromium)' || \
+	  echo "the browser tests will be skipped: there is no Chromium (on Debian: apt install chromium)"
 
 # the quick side-by-side set; the long rows are commands of their own, see benchmarks/
 bench: .venv/installed-dev

@@ -41,7 +41,7 @@ def rubric():
 
 
 @pytest.fixture(scope="module")
-def grade(rubric):
+def grade(rubric, sandbox_works):
     """The result of the folder of one student."""
     return lambda folder: Grader(rubric, PATIENT).grade(*read_submissions(folder, of_one=True))
 
@@ -202,6 +202,7 @@ def test_other_layouts_are_connected_by_adapters(grade, tmp_path):
     assert grade(hand_in(tmp_path / "s", adapters=adapters)).score == 9
 
 
+@pytest.mark.usefixtures("sandbox_works")
 def test_credit_and_reasons_hold_for_code_as_well(rubric, tmp_path):
     reason = Reason("not divided by sqrt(d)", credit=0.5, comment="Why sqrt(d)?")
     question = RubricQuestion("1", kind="code", problem="attention", points=6, reasons=(reason,))
@@ -246,6 +247,7 @@ def homework(tmp_path_factory):
     return folder / "hw"
 
 
+@pytest.mark.usefixtures("sandbox_works")
 def test_a_class_is_graded_by_one_rubric(command, homework, tmp_path):
     hand_in(tmp_path / "in" / "ada", transformer=SOLUTION)
     answers = '[[answer]]\nid="1a"\nM="{}"\n[[answer]]\nid="1b"\nanswer="It is [/red] unstable."\n'
@@ -278,6 +280,7 @@ def test_a_class_is_graded_by_one_rubric(command, homework, tmp_path):
     assert not printed[0]["unprotected"] or "Not protected: " in done.err
 
 
+@pytest.mark.usefixtures("sandbox_works")
 def test_a_grading_that_is_stopped_ends_at_once_and_leaves_nothing(
     homework, start_process, tmp_path, monkeypatch
 ):
@@ -340,6 +343,7 @@ def test_a_mistake_is_one_sentence_and_exit_2(command, words, sentence, tmp_path
 
 
 class TestFolders:
+    @pytest.mark.usefixtures("sandbox_works")
     def test_a_student_fills_in_runs_and_hands_in(self, tmp_path, command, monkeypatch):
         assert command("assignment", "mask", "--out", tmp_path / "hw", "--seed", 3).code == 0
         handout, teacher = tmp_path / "hw" / "handout", tmp_path / "hw" / "teacher"
@@ -370,6 +374,8 @@ class TestFolders:
         assert "def rotary" not in skeleton
         compile(skeleton, "transformer.py", "exec")
         rubric = write_assignment("transformer", tmp_path / "hw", 3)
+        # the results of mistakes were nan, which no file of ours may hold
+        assert read_rubric(tmp_path / "hw" / "teacher").questions == rubric.questions
         texts = "".join(path.read_text("utf-8") for path in (tmp_path / "hw" / "handout").iterdir())
         assert "np.maximum(x @ A" not in texts
         assert "scaled_dot_product" not in texts
@@ -389,6 +395,7 @@ class TestFolders:
             *("mask", "1a", "1b")
         ]
 
+    @pytest.mark.usefixtures("sandbox_works")
     def test_the_zip_for_gradescope_grades_alone(self, homework, tmp_path):
         source, results = tmp_path / "source", tmp_path / "results.json"
         with zipfile.ZipFile(homework / "teacher" / "gradescope.zip") as archive:

@@ -30,7 +30,7 @@ def plain_protection():
 
 
 @pytest.fixture(scope="module", params=["bubblewrap", "plain process"])
-def protection(request):
+def protection(request, sandbox_works):
     """What contains the code; both kinds are tested on a system that has bubblewrap."""
     if request.param == "plain process":
         return plain_protection()
@@ -47,14 +47,13 @@ def opened(code, protection, limits=PATIENT):
 
 # what a function does -> what is said about it
 HOSTILE = {
-    "hangs": ("while True: pass", "hangs did not end within 3 s"),
-    "sleeps": ("time.sleep(10**6)", "sleeps did not end within 3 s"),
+    "hangs": ("while True: pass", "hangs did not end within 2 s"),
     "leaves": ("os._exit(0)", r"leaves ended the process \(exit status 0\)"),
     "crashes": ("os.kill(os.getpid(), 11)", r"crashes ended .* \(signal SIGSEGV"),
     "exits": ("raise SystemExit(0)", "exits ended with SystemExit"),
     "eats": ("return bytearray(1 << 40)", "eats raised MemoryError"),
     "recurses": ("return recurses()", "recurses raised RecursionError .adapters.py, line"),
-    "floods": ("while True: print('x' * (1 << 20))", "floods did not end within 3 s"),
+    "floods": ("while True: print('x' * (1 << 20))", "floods did not end within 2 s"),
     "boasts": ("return ['x' * (9 << 20)]", "boasts returned far too much"),
     "nests": ("x = []\n    for _ in range(9999): x = [x]\n    return x", "nests raised Recursion"),
     "babbles": (
@@ -101,7 +100,7 @@ def running(protection):
         text += f"\n\ndef {name}():\n    {body}\n"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET", "1")
-        with opened(text, protection, SandboxLimits(call=3, start=60, total=300)) as running:
+        with opened(text, protection, SandboxLimits(call=2, start=60, total=300)) as running:
             yield running
 
 

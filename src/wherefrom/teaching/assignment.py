@@ -96,11 +96,22 @@ def make_cases(parts: Iterable[str], seed: int) -> dict[str, Cases]:
         made[title] = cases
         for case in cases if function else ():
             case["expected"] = _run(reference, function, case["args"])
-            case["mistakes"] = [
-                (says, _run(_mistaken(old, new), function, case["args"]))
-                for says, old, new in MISTAKES.get(title, ())
-            ]
+            case["mistakes"] = _run_mistakes(title, function, case["args"])
     return made
+
+
+def _run_mistakes(title: str, function: str, arguments: list[Any]) -> list[tuple[str, Any]]:
+    """What is said of each well-known mistake and what it returns, if that is finite.
+
+    A check refuses nan and infinity before it looks for a mistake, and JSON cannot hold them.
+    """
+    returned = []
+    for says, old, new in MISTAKES.get(title, ()):
+        result = _run(_mistaken(old, new), function, arguments)
+        parts = result if isinstance(result, tuple) else (result,)
+        if all(np.isfinite(part).all() for part in parts):
+            returned.append((says, result))
+    return returned
 
 
 def _normal(*sizes: tuple[int, ...]) -> Draw:
@@ -236,7 +247,8 @@ def write_assignment(name: str, out: Path, seed: int | None = None) -> Rubric:
     parts = [question.part for question in rubric.of_kind("code")]
     record = make_assignment(parts, secrets.randbelow(1 << 62) + 1 if seed is None else seed)
     rubric = replace(rubric, assignment=record)
-    known, checks = json.dumps(encode(record)), (HERE / "checks.py").read_text("utf-8")
+    known = json.dumps(encode(record), allow_nan=False)
+    checks = (HERE / "checks.py").read_text("utf-8")
     points = sum(question.points for question in rubric.questions)
     files: dict[str, bytes | str] = {
         "handout/README.md": _handout_readme(rubric),
