@@ -10,7 +10,7 @@ import sys
 import click
 import pytest
 
-from wherefrom.cli import COMMANDS, cli
+from wherefrom.cli import COMMANDS, TORCH_READS, cli
 
 LIBRARIES = "fastapi numpy pandas plotly pydantic rich scipy sklearn tokenizers torch"
 HEAVY = set(LIBRARIES.split())
@@ -37,7 +37,6 @@ def test_help_imports_nothing_heavy():
 
 @pytest.mark.parametrize("own", [None, "7"])
 def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own):
-    names = {"GOMP_SPINCOUNT": "1000", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
     code = (
         "import os, sys\n"
         "from wherefrom import cli\n"
@@ -45,11 +44,11 @@ def test_what_torch_reads_as_it_loads_is_set_unless_the_user_did(own):
         "try:\n"
         "    cli.main()\n"
         "finally:\n"
-        f"    print(*(os.environ[name] for name in {list(names)}), 'torch' in sys.modules)"
+        f"    print(*(os.environ[name] for name in {list(TORCH_READS)}), 'torch' in sys.modules)"
     )
-    around = {key: value for key, value in os.environ.items() if key not in names}
-    given = {} if own is None else dict.fromkeys(names, own)
-    wanted = list(names.values()) if own is None else [own, own]
+    around = {key: value for key, value in os.environ.items() if key not in TORCH_READS}
+    given = {} if own is None else dict.fromkeys(TORCH_READS, own)
+    wanted = TORCH_READS.values() if own is None else [own] * len(TORCH_READS)
     assert run_python(code, env={**around, **given}).stdout.split() == [*wanted, "False"]
 
 
