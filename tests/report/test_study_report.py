@@ -183,6 +183,16 @@ def test_grades_are_counted_for_seen_and_unseen_apart(report):
     assert "3 wrong ones of 7" in section(report, "grades")["sentence"]
 
 
+def test_where_no_answer_is_given_no_share_of_them_is_named(copied):
+    judgement = json.loads((copied / "judgement.json").read_text("utf-8"))
+    judgement["targets"]["from_text"]["internal"]["missed"] = {"value": None}
+    write(copied / "judgement.json", judgement)
+    record_all(copied)
+    assert section(make_report(copied), "probabilities")["sentence"].endswith(
+        "in 75.0 % of pairs. By the first, no answer is given."
+    )
+
+
 def test_figures_draw_what_the_records_hold(report):
     record = make_judgement().record["scores"]
     for drawn in section(report, "risk")["figure"]["data"]:

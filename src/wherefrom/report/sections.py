@@ -260,9 +260,8 @@ def probabilities(records: Records) -> Facts:
     names = {"from_text": "is from the text", "right": "is right"}
     for target, name in names.items():
         for mode, record in targets[target].items():
-            keys = ("auroc", "auroc_among_seen", "ece")
-            metrics = [record["metrics"].get(key, {}).get("value") for key in keys]
-            shares = "used right_shown.value missed.value wrong_shown.value unseen_shown.value"
+            metrics = [record["metrics"].get(key, {}).get("value") for key in ("auroc", "ece")]
+            shares = "used right_shown.value missed.value unseen_shown.value"
             rows.append([name, mode, *metrics, *pick(record, shares)])
     return {"internal": {name: targets[name]["internal"] for name in names}, "rows": rows}
 

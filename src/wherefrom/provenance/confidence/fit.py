@@ -98,8 +98,10 @@ class Policy:
             return self.guarantee
         what = ERRORS[self.target]
         found = find_threshold(self.testers, risk=risk, unseen_risk=self.unseen_risk, what=what)
-        if found.threshold is None and self.looked_up:  # what a line states is shown all the same
-            return replace(found, estimate=HALF)
+        if found.threshold is None and self.looked_up:
+            why = str(found.reason).rpartition("; ")[0]
+            reason = f"{why}; what a line states is shown all the same."
+            return replace(found, estimate=HALF, reason=reason)
         return found
 
 
