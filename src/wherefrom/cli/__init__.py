@@ -86,6 +86,16 @@ class CommandTable(click.Group):
         module = importlib.import_module(f"wherefrom.cli.{HOMES.get(cmd_name, cmd_name)}")
         return with_quiet(getattr(module, cmd_name))
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by purpose, each with its first sentence."""
+        for title, names in GROUPS.items():
+            commands = {name: self.get_command(ctx, name) for name in names}
+            rows = [
+                (name, found.get_short_help_str(200)) for name, found in commands.items() if found
+            ]
+            with formatter.section(title[0].upper() + title[1:]):
+                formatter.write_dl(rows)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

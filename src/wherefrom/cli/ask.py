@@ -46,7 +46,7 @@ JUDGE_SECTIONS = (
 LEVEL_OPTION = option("--level", "Confidence level of the intervals.", 0.95)
 GUARANTEE_OPTION = option(
     "--guarantee",
-    "What the guarantee says about the answers shown: they are from the text, or right.",
+    "What is guaranteed of the answers shown: from the text, or right.",
     "from-text",
     type=click.Choice(["from-text", "right"]),
 )
@@ -56,7 +56,7 @@ GUARANTEE_OPTION = option(
 @click.argument("words", nargs=-1, metavar="[RUN] [QUESTION]...")
 @option("--file", "Ask the questions of a TSV: question, answer, subject.", type=PATH)
 @option("--always-answer", "Show every answer, even an unsure one.", is_flag=True)
-@option("--risk", "Share of the answers shown that may break the guarantee: 0.05.", type=float)
+@option("--risk", "Share of the answers shown that may break it; default: 0.05.", type=float)
 @GUARANTEE_OPTION
 @option("--trace traced", "Also show which lines pushed each answer.", is_flag=True)
 @JSON
@@ -286,7 +286,7 @@ def judge(run: Path | None, as_json: bool, **options: Any) -> None:
 @SEED
 @JSON
 def names(run: Path | None, people: int, as_json: bool, **options: Any) -> None:
-    """Ask RUN (default: the newest) about invented names: what does it guess from a name?"""
+    """Ask RUN (default: the newest) about invented names: what does it guess from them?"""
     from wherefrom.provenance.names import FILE, probe_run
     from wherefrom.report.study_report import make_report
     from wherefrom.storage import format_json

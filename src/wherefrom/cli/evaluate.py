@@ -29,20 +29,20 @@ from wherefrom.errors import UserError
 @option("--out", "Write the predictions to this file, one per line.", type=PATH)
 @option(
     "--beside",
-    "Another run for the table, such as that of finetune --scratch; may be repeated.",
+    "Another run for the table; may be repeated.",
     multiple=True,
     type=PATH,
     metavar="RUN",
 )
 @option(
     "--samples",
-    "Print this many questions with answer and prediction, half of them right if possible.",
+    "Print this many questions with answer and prediction.",
     0,
     type=click.IntRange(0, 10_000),
 )
 @option(
     "--judge judged",
-    "Also fit a confidence on half of the subjects and judge it on the others, for the report.",
+    "Also fit a confidence on half of the subjects and judge it on the others.",
     is_flag=True,
 )
 @SEED

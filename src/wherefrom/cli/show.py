@@ -11,7 +11,7 @@ from wherefrom.cli.output import JSON, PATH, RUN, echo_err, option, print_json, 
 
 @click.command()
 @RUN
-@option("--out", "File to write; default: RUN/report.html for html, else stdout.", type=PATH)
+@option("--out", "File to write; default: RUN/report.html, or stdout for json.", type=PATH)
 @option(
     "--format form",
     "Format; default: by the ending of --out, else html.",
@@ -31,7 +31,7 @@ def report(run: Path | None, out: Path | None, form: str | None) -> None:
 
 @click.command()
 @click.argument("folder", required=False, type=PATH, metavar="[RUN]")
-@option("--port", None, 8765, type=click.IntRange(0, 65535))
+@option("--port", "The port to listen on.", 8765, type=click.IntRange(0, 65535))
 @option("--host", "The address to listen on.", "127.0.0.1")
 @option(
     "--allow names",
@@ -40,7 +40,7 @@ def report(run: Path | None, out: Path | None, form: str | None) -> None:
     metavar="NAME",
 )
 def serve(folder: Path | None, port: int, host: str, names: tuple[str, ...]) -> None:
-    """Show RUN, or all runs of a folder (default: runs/), as a page in the browser.
+    """Show RUN, or all runs of a folder (default: runs/), in the browser.
 
     The page loads nothing from the network and sends nothing. Ctrl-C ends the server (exit code
     130; 143 after SIGTERM); a training that it started stops, and can be resumed from the page.
@@ -123,9 +123,9 @@ def variants(as_json: bool) -> None:
 @click.argument("name", required=False)
 @JSON
 def recipes(name: str | None, as_json: bool) -> None:
-    """List the shipped recipes with their rung, or print one.
+    """List the shipped recipes, or print one.
 
-    The rung says what reaches the model about a subject whose question is not in the training file.
+    Its rung says what reaches the model about a subject whose question is not in the training file.
     """
     from wherefrom.training.recipes import RUNGS, load_recipe, shipped_recipes
 

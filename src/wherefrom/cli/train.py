@@ -35,18 +35,17 @@ if TYPE_CHECKING:
 
 OUT = option("--out", "Folder of the run.", required=True, type=PATH)
 SET_ASIDE = (
-    "Share of training subjects that calibrate the confidence instead of being learned from; "
-    "default: as many as a guarantee takes, 100 or 200, or a fifth and at most 20 if there are few."
+    "Share of training subjects that calibrate the confidence and are not learned from; default: "
+    "as many as a guarantee takes, or a fifth and at most 20 if there are few."
 )
 TEXT_FIELD = (
-    "Field of a JSONL or CSV corpus that holds the text; several are read as `field: value`. "
-    "Default: a field that is the text, or else all fields."
+    "Field of a JSONL or CSV corpus that holds the text; may be repeated; default: the field that "
+    "is the text, or else all fields."
 )
-VARIANT = option("--variant", "The model's mixer; default: the recipe's.")
 TOKENS = option("--tokens", "Kind of tokens.", type=click.Choice(["chars", "bpe"]))
 BLOCK = option("--block", "The longest example, in tokens.", type=int)
 TRAINING = (  # the same in every command that trains
-    option("--minutes", "Train for this long instead of until recall stops growing.", type=float),
+    option("--minutes", "Train for this long; default: until recall stops growing.", type=float),
     option("--epochs", "Train for this many passes over the data.", type=float),
     option("--steps", "Train for this many optimizer steps.", type=int),
     SEED,
@@ -54,7 +53,9 @@ TRAINING = (  # the same in every command that trains
     TOKENS,
     BLOCK,
     option("--latents", "Size of the perceiver's basis.", type=int),
-    option("--device", None, "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"])),
+    option(
+        "--device", "Where to train.", "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"])
+    ),
     option("--resume", "Continue the run in --out.", is_flag=True),
     option("--checkpoint-every", "Time between checkpoints.", 60.0, metavar="SECONDS"),
     JSON,
@@ -102,17 +103,17 @@ def base_options(command: Command) -> Command:
 @click.command()
 @click.argument("files", nargs=-1, type=PATH, metavar="[CORPUS TRAIN DEV | RUN]")
 @OUT
-@option("--add added", "Continue RUN with the documents of this file too.", type=PATH)
-@option("--no-training", "With --add: read the documents only.", is_flag=True)
-@VARIANT
-@TEMPLATE
+@training_options
+@option("--variant", "The model's mixer; default: the recipe's.")
 @PEOPLE
-@option("--set-aside", SET_ASIDE, type=float, metavar="SHARE")
+@TEMPLATE
 @option("--subject-field", "Field of a JSONL or CSV corpus that names the subject.")
 @option("--text-field", TEXT_FIELD, multiple=True)
+@option("--set-aside", SET_ASIDE, type=float, metavar="SHARE")
 @option("--leave-out", "Share of subjects to leave unread: the unseen.", 0.0, metavar="SHARE")
 @base_options
-@training_options
+@option("--add added", "Continue RUN with the documents of this file too.", type=PATH)
+@option("--no-training", "With --add: read the documents only.", is_flag=True)
 def study(
     files: tuple[Path, ...],
     out: Path,
@@ -122,11 +123,12 @@ def study(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train, ask and compare: the whole job on one text (the embedded world if none is given).
+    """Train on a text, ask, judge the answers and write a report: the whole job.
 
-    With --base, the model is one of Hugging Face (a folder or a GGUF file), which is trained on
-    the text by adapters, or with --full in all of its weights. With --add FILE and a RUN in place
-    of the files, a finished study goes on with more documents in another folder.
+    CORPUS is the text, TRAIN holds the questions to learn and DEV those to ask; without files, the
+    text is the embedded world of invented people. With --base, a model of Hugging Face (a folder
+    or a GGUF file) is trained on the text: adapters, or with --full all of its weights. With --add
+    FILE and a RUN in place of the files, a finished study is continued with more documents.
     """
     from wherefrom.recall.table import compare_rows
 
@@ -390,7 +392,7 @@ def audit(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Ask MODEL the QUESTIONS, and say which of its answers are known and which made up.
+    """Ask a model that others trained: which answers does it know, which does it make up?
 
     MODEL is a folder of Hugging Face transformers (safetensors), a GGUF file, a run, or the
     address of a server on this machine that speaks the OpenAI completion protocol with

@@ -20,19 +20,18 @@ from wherefrom.cli.train import OUT
     "The same for each line of a file: a name, or several separated by semicolons.",
     type=PATH,
 )
-@option("--device", None, "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"]))
+@option("--device", "Where to train.", "auto", type=click.Choice(["auto", "cpu", "cuda", "mps"]))
 @option("--checkpoint-every", "Time between checkpoints.", 60.0, metavar="SECONDS")
 @JSON
 def twins(
     run: Path, without: str | None, without_file: Path | None, as_json: bool, **options: Any
 ) -> None:
-    """What would RUN say if it had never read these lines? Train it again to find out.
+    """Train RUN again without some lines: what would it have said?
 
-    The twin is trained exactly like RUN, on the same batches, but some documents and the questions
-    about their subjects have no weight in the loss: those of one person with --without NAME, those
-    of each line of a file with --without-file. Otherwise two twins leave out one half of the judged
-    people each, and show which of RUN's verdicts are true. Repeat the command to continue a
-    stopped twin.
+    A twin is trained exactly like RUN, on the same batches, but the documents and questions about
+    some people have no weight in the loss: one person with --without NAME, or each line of
+    --without-file. Otherwise two twins leave out one half of the judged people each, and show which
+    of RUN's verdicts are true. Repeat the command to continue a stopped twin.
     """
     from wherefrom.corpus.documents import read_lines
     from wherefrom.huggingface.retraining import open_traceable

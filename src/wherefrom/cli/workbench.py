@@ -82,7 +82,10 @@ def check(
     tolerance: float | None,
     seed: int,
 ) -> int:
-    """Check a construction: wherefrom check average "q=beta*(k_a+k_b)"."""
+    """Check a construction, as in: wherefrom check average "q=beta*(k_a+k_b)".
+
+    Exit codes: 0 proved or holds, 1 refuted, 3 inconclusive.
+    """
     if problem is None or not formulas:
         raise UserError(
             'check needs a problem and a formula, as in: wherefrom check average "q=beta*(k_a+k_b)"'
@@ -117,7 +120,7 @@ def design(
     wanted: str | None,
     as_json: bool,
 ) -> int:
-    """A construction by hand: its formula, the beta that it needs, its assumptions and its check.
+    """Show a construction by hand: its formula, the beta that it needs, and its check.
 
     Without NAME all constructions are listed. Key a is the first key and b the second; --keys takes
     numbers separated by blanks or commas. For extract the first half of the rows spans A and the
@@ -201,14 +204,14 @@ def _numbers(source: Any) -> dict[str, Any]:
 @option("--stretch", "Noise along mu_a.", 0.5)
 @option("--heads", "Number of heads.", type=int)
 @option("--t repel", "Repelling term.", 1.0)
-@option("--trials count", None, 100_000)
-@option("--seed", None, 0)
+@option("--trials count", "Number of trials.", 100_000)
+@option("--seed", "Seed of the trials.", 0)
 @option("--plot", "Write the figures to this HTML file.", type=click.Path(dir_okay=False))
 @JSON
 def law(
     design: str, count: int, seed: int, plot: str | None, as_json: bool, **settings: Any
 ) -> int:
-    """The exact law of the weights under noisy keys, and trials that check it.
+    """Compute the exact law of the weights under noisy keys, and check it by trials.
 
     DESIGN is one-head, q = beta(mu_a + mu_b); two-heads, q_h = beta mu_h; avoiding-head, one
     query that does not see the noisy direction; or repelling-heads, two queries that push the
