@@ -89,6 +89,8 @@ lock:
 	build/lock/bin/python -m pip install --quiet pip-tools
 	$(COMPILE) --extra board --extra page --output-file requirements/study.txt pyproject.toml
 	$(COMPILE) --extra dev --constraint requirements/study.txt --output-file requirements/test.txt pyproject.toml
+	sed -i.bak '/^#/d' requirements/study.txt requirements/test.txt # a warning that torch has no hash
+	rm requirements/study.txt.bak requirements/test.txt.bak
 
 clean:
 	rm -rf .venv build dist site src/*.egg-info
