@@ -345,18 +345,24 @@ class QuestionMatcher:
         matched = self._match_wordings(question, correct_names)
         if matched is not None and self.spell_name(matched.subject):
             return matched
-        if qualified := self._match_qualified(question):
+        if qualified := self._match_qualified(question, matched.subject if matched else ""):
             return qualified
         return matched or self._match_other_words(question, correct_names)
 
-    def _match_qualified(self, question: str) -> UnderstoodQuestion | None:
+    def _match_qualified(self, question: str, unknown: str) -> UnderstoodQuestion | None:
         """A question about one of several subjects of one name: "the painter Peter Berg", "Peter
-        Berg (painter)" or "Peter Berg (line 40)"."""
+        Berg (painter)" or "Peter Berg (line 40)".
+
+        unknown: the unknown subject that a wording found, which then holds the name; or "".
+        """
         if self.lines_about is None:
             return None
         line = LINE_NUMBER.search(question)
         plain = question[: line.start()] + question[line.end() :] if line else question
-        typed, start, end = self._find_name(plain)
+        is_inside = line is None and unknown and unknown in plain
+        searched = unknown if is_inside else plain
+        typed, start, end = self._find_name(searched)
+        start, end = start + plain.index(searched), end + plain.index(searched)
         name = self.spell_name(typed) if typed else ""
         texts = self.lines_about(name) if name else {}
         if line is not None:

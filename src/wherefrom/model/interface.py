@@ -358,6 +358,7 @@ class AnswerTree:
         nodes = [AnswerNode(row, (), self.is_greedy, self.samples, known, 0.0) for row in rows]
         log_p, states, past = self._forward(ids, past, nodes, read)
         self._keep_states(nodes, states, read)
+        self._keep_entropies(log_p, nodes, read)
         waiting = [(past, read, len(rows), *self._grow(log_p, nodes, read))]
         while waiting:
             past, read, count, parents, nodes = waiting.pop()
@@ -374,7 +375,16 @@ class AnswerTree:
             ids, read = torch.tensor(tokens, device=self.model.device)[:, None], read + 1
             log_p, states, past = self._forward(ids, past, nodes, read)
             self._keep_states(nodes, states, read)
+            self._keep_entropies(log_p, nodes, read)
             waiting.append((past, read, len(nodes), *self._grow(log_p, nodes, read)))
+
+    def _keep_entropies(self, log_p: Tensor, nodes: Sequence[AnswerNode], read: int) -> None:
+        """Keep the entropy of the first token of each answer; log_p as in `_grow`."""
+        answering = [node for node in nodes if not self._is_reading(node, read)]
+        first = [i for i, node in enumerate(answering) if not node.ids]
+        entropies = torch.special.entr(log_p[first].exp()).sum(-1)
+        for i, entropy in zip(first, entropies.tolist(), strict=True):
+            self.replies[answering[i].row].entropy = entropy
 
     def _keep_states(self, nodes: Sequence[AnswerNode], states: Tensor | None, read: int) -> None:
         """Keep the hidden states at the places that the model has just read.
@@ -436,8 +446,6 @@ class AnswerTree:
                 longer.append(node)
                 continue
             i = next(answering)
-            if not node.ids:
-                self.replies[node.row].entropy = float(torch.special.entr(log_p[i].exp()).sum())
             # the last token of an answer is not read again, so it may be one behind the longest
             room = min(self.longest, self.model.longest - len(self.prompts[node.row]) + 1)
             is_last = len(node.ids) + 1 == room

@@ -73,8 +73,12 @@ class Run(Printable):
         return job
 
     def measure(self, question: str) -> tuple[int, int]:
-        """Tokens of a question with the one that ends it, and how many the model reads."""
-        return len(self.tokens.encode(question)) + 1, self.model.config.longest_input
+        """Tokens of a question with the one that ends it, at most; and how many the model reads."""
+        longest = self.model.config.longest_input
+        byte_count = len(question.encode())
+        if self.tokens.kind == "bpe" and byte_count < longest:  # each token has a byte or more
+            return byte_count + 1, longest
+        return len(self.tokens.encode(question)) + 1, longest
 
     def summary(self) -> list[tuple[str, str]]:
         config, record = self.model.config, self.record

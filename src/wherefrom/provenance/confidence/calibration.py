@@ -59,6 +59,11 @@ class Calibration:
     right: int
     note: str | None = None
 
+    @property
+    def used(self) -> set[str]:
+        """The names of the signals that have a weight."""
+        return {name for name, signal in self.signals.items() if signal.weight}
+
     def probability(self, signals: Mapping[str, ArrayLike]) -> Floats:
         """The probability of each row; a column that is not there is missing in all rows."""
         columns = _columns(signals)
@@ -88,9 +93,9 @@ class Product:
         return np.asarray(seen * self.given.probability(signals) + (1 - seen) * self.guessed)
 
     @property
-    def signals(self) -> set[str]:
-        """The names of all signals that it takes."""
-        return {*self.given.signals, *(self.seen.signals if self.seen else ())}
+    def used(self) -> set[str]:
+        """The names of the signals that have a weight."""
+        return self.given.used | (self.seen.used if self.seen else set())
 
     @property
     def note(self) -> str | None:

@@ -146,10 +146,10 @@ class Confidence:
 
     @property
     def signals(self) -> tuple[str, ...]:
-        """The signals that some probability takes, which are all that asking has to read."""
-        used = {CORE[0], *self.seen.signals}
+        """The signals that have a weight, which are all that asking has to read."""
+        used = {CORE[0], *self.seen.used}
         for policy in (policy for modes in self.policies.values() for policy in modes.values()):
-            used.update(policy.calibration.signals)
+            used.update(policy.calibration.used)
         return tuple(name for name in (*CORE, *GIVEN_SEEN) if name in used)
 
     def probabilities(

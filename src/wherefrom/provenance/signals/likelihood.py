@@ -18,17 +18,22 @@ MOSTLY = 0.5  # share of the known answers that must be places for countries to 
 
 def encode_answers(tokens: Tokenizer, answers: Sequence[str]) -> list[Ids]:
     """Answers as the model learned them, closed by MASK; [] for one that it cannot write."""
-    return [
-        [*tokens.encode(answer), MASK] if can_encode(tokens, answer) else [] for answer in answers
-    ]
+    return [[] if ids is None else [*ids, MASK] for ids in _encode_writable(tokens, answers)]
 
 
 def encode_names(tokens: Tokenizer, subjects: Sequence[str]) -> list[Ids]:
     """`Name.` as a document opens with it; [] for one that the model cannot write."""
-    return [
-        tokens.encode(f"{subject}.") if subject and can_encode(tokens, f"{subject}.") else []
-        for subject in subjects
-    ]
+    names = [f"{subject}." if subject else "" for subject in subjects]
+    return [ids or [] for ids in _encode_writable(tokens, names)]
+
+
+def _encode_writable(tokens: Tokenizer, texts: Sequence[str]) -> list[Ids | None]:
+    """The tokens of each text, None for one that the vocabulary cannot write."""
+    rows = [i for i, text in enumerate(texts) if can_encode(tokens, text)]
+    encoded: list[Ids | None] = [None] * len(texts)
+    for i, ids in zip(rows, tokens.encode_all([texts[i] for i in rows]), strict=True):
+        encoded[i] = ids
+    return encoded
 
 
 def can_encode(tokens: Tokenizer, text: str) -> bool:

@@ -51,14 +51,14 @@ class SignalBatch:
         questions: Sequence[str],
         subjects: Sequence[str],
         *,
-        asks_others: bool = False,
+        answers_others: bool = False,
     ) -> None:
-        """asks_others: answer the other questions about the subjects in the same batch."""
+        """answers_others: the other questions about the subjects are answered in the same batch."""
         self.reader, self.questions, self.subjects = reader, questions, subjects
         self.templates = list(map(relation_of, questions, subjects))
         self.model, self.decoder, self.tokens = reader.model, reader.run.model, reader.run.tokens
         self.prompts = encode_prompts(self.decoder, self.tokens, questions)
-        others = [question for *_, question in self.other_questions] if asks_others else []
+        others = [question for *_, question in self.other_questions] if answers_others else []
         asked = [*questions, *others]
         greedy = answer_all(self.decoder, self.tokens, asked)
         self.greedy = dict(zip(asked, greedy, strict=True))
@@ -89,24 +89,29 @@ class SignalBatch:
         return found
 
     @cached_property
-    def others(self) -> tuple[Floats, Floats]:
-        """Two arrays (OTHERS, n) about other kinds of question on the subject, NaN for none.
+    def others(self) -> Floats:
+        """(OTHERS, n): log p of the answers to other kinds of question on the subject, NaN for none.
 
-        log p of the answers to them, since a subject that was read about is known in more than one
-        way; and log p of this answer to them, which competes with the fact that was asked for.
+        A subject that was read about is known in more than one way.
         """
-        sure = np.full((OTHERS, len(self.subjects)), np.nan)
-        same = sure.copy()
+        likely = np.full((OTHERS, len(self.subjects)), np.nan)
+        for kind, row, question in self.other_questions:
+            likely[kind, row] = self.greedy[question].log_probability
+        return likely
+
+    @cached_property
+    def elsewhere(self) -> Floats:
+        """(OTHERS, n): log p of this answer to the other questions, NaN for none.
+
+        Another fact of the subject competes with the one that was asked for.
+        """
+        likely = np.full((OTHERS, len(self.subjects)), np.nan)
         if self.other_questions:
             kinds, rows, questions = zip(*self.other_questions, strict=True)
-            new = [question for question in questions if question not in self.greedy]
-            more = answer_all(self.decoder, self.tokens, new)
-            answers = self.greedy | dict(zip(new, more, strict=True))
-            sure[kinds, rows] = [answers[question].log_probability for question in questions]
             prompts = encode_prompts(self.decoder, self.tokens, questions)
             answer_ids = [self.answer_ids[row] for row in rows]
-            same[kinds, rows] = score_answers(self.model, prompts, answer_ids)
-        return sure, same
+            likely[kinds, rows] = score_answers(self.model, prompts, answer_ids)
+        return likely
 
     @cached_property
     def in_windows(self) -> list[list[TokenScores | None]]:
@@ -190,9 +195,8 @@ def _reduce_name(batch: SignalBatch, reduce: Callable[[Floats], Any]) -> Floats:
 
 def others_mean(batch: SignalBatch) -> Floats:
     """The mean log p of the answers to other questions; NaN where there are none."""
-    sure = batch.others[0]
-    count = (~np.isnan(sure)).sum(axis=0)
-    return np.where(count > 0, np.nansum(sure, axis=0) / np.maximum(count, 1), np.nan)
+    count = (~np.isnan(batch.others)).sum(axis=0)
+    return np.where(count > 0, np.nansum(batch.others, axis=0) / np.maximum(count, 1), np.nan)
 
 
 # each signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)
@@ -206,10 +210,10 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "name_likelihood": (lambda batch: _reduce_name(batch, np.mean), 1),
     "name_least": (lambda batch: _reduce_name(batch, np.min), 1),
     # of the other kinds of question about the subject, the surest answer and all of them
-    "others_best": (lambda batch: np.fmax.reduce(batch.others[0], axis=0), 1),
+    "others_best": (lambda batch: np.fmax.reduce(batch.others, axis=0), 1),
     "others_mean": (others_mean, 1),
     # this answer to them: another fact of the subject may have been taken for the one asked for
-    "elsewhere": (lambda batch: np.fmax.reduce(batch.others[1], axis=0), -1),
+    "elsewhere": (lambda batch: np.fmax.reduce(batch.elsewhere, axis=0), -1),
     "reference": (reference, -1),
     # over the known answers, this answer, and anything else
     "entropy": (lambda batch: likelihood.entropy_of(batch.outcomes), -1),
@@ -227,7 +231,7 @@ CORE = (
 )
 # what tells right among the seen
 GIVEN_SEEN = ("log_probability", "token_margin", "reworded", "reworded_margin", "elsewhere")
-ABOUT_OTHERS = {"others_best", "others_mean", "elsewhere"}  # what asks other questions
+ANSWERS_OTHERS = {"others_best", "others_mean"}  # what has other questions answered
 
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
 # what others would use: the signals, and what they are
@@ -306,13 +310,12 @@ class SignalReader:
         for name in sorted(wanted - SIGNALS.keys()):
             raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
         size = TRIE_PART if "entropy" in wanted else PART
+        answers_others = not wanted.isdisjoint(ANSWERS_OTHERS)
         all_answers: list[str] = []
         columns: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
         for start in range(0, max(1, len(questions)), size):
             part = slice(start, start + size)
-            batch = SignalBatch(
-                self, questions[part], subjects[part], asks_others=bool(wanted & ABOUT_OTHERS)
-            )
+            batch = SignalBatch(self, questions[part], subjects[part], answers_others=answers_others)
             for name, pieces in columns.items():
                 function, _ = SIGNALS[name]
                 pieces.append(function(batch))
