@@ -50,7 +50,6 @@ class SignalBatch:
         reader: SignalReader,
         questions: Sequence[str],
         subjects: Sequence[str],
-        *,
         answers_others: bool = False,
     ) -> None:
         """answers_others: the other questions about the subjects are answered in the same batch."""
@@ -90,7 +89,7 @@ class SignalBatch:
 
     @cached_property
     def others(self) -> Floats:
-        """(OTHERS, n): log p of the answers to other kinds of question on the subject, NaN for none.
+        """(OTHERS, n): log p of the answers to the other questions, NaN for none.
 
         A subject that was read about is known in more than one way.
         """
@@ -315,7 +314,7 @@ class SignalReader:
         columns: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
         for start in range(0, max(1, len(questions)), size):
             part = slice(start, start + size)
-            batch = SignalBatch(self, questions[part], subjects[part], answers_others=answers_others)
+            batch = SignalBatch(self, questions[part], subjects[part], answers_others)
             for name, pieces in columns.items():
                 function, _ = SIGNALS[name]
                 pieces.append(function(batch))
