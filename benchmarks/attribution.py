@@ -15,7 +15,8 @@ One row per method with its CPU seconds, intervals of 95 % over questions:
     QLD          nats that log p of an answer loses by retraining without its top 1 % of the lines
                  (--removals answers of each kind), less what it loses by retraining without those
                  of other answers
-    kinds        what made-up answers owe to all lines of a kind (`trace --unseen`)
+    kinds        what made-up answers owe to all lines of a kind (`trace --unseen`), by the models
+                 of a bank or, with --remove-kinds N, by training without such lines alone
     nats         how the nats that `trace` prints agree with a bank that leaves out lines, 5 % at
                  once: slope and R^2, coverage of the 90 % intervals, and the multiples that nats.py
                  would have if they were measured on this bank
@@ -31,7 +32,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from time import process_time
@@ -44,7 +44,12 @@ from scipy.stats import spearmanr
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.kinds import NOTHING, find_stating
+from wherefrom.provenance.attribution.kinds import (
+    KINDS,
+    NOTHING,
+    find_stating,
+    shares_of_kinds,
+)
 from wherefrom.provenance.attribution.nats import (
     TABLES,
     estimate_pushes,
@@ -59,6 +64,7 @@ from wherefrom.training.run_folder import Run, load_run
 Floats = NDArray[np.float64]
 QUANTILES = (0.05, 0.5, 0.95)
 TOP_SHARE, LEFT_OUT_SHARE = 0.01, 0.075  # of all lines: for one answer; at most of one training
+MOST_TRAININGS = 6  # without lines of one kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,28 +171,74 @@ def interval(values: Floats) -> list[float]:
 
 
 def measure_removals(material: Material, scores: Floats, count: int, folder: Path) -> Record:
-    """QLD: what answers lose by retraining without their top lines, less what others lose.
-
-    The top lines of several answers are left out of one training while they are few of all lines.
-    """
+    """QLD: what answers lose by retraining without their top lines, less what others lose."""
     rng = np.random.default_rng(0)
-    lines = np.array([document.line for document in material.learned.documents])
-    size = max(1, round(TOP_SHARE * len(lines)))
+    size = max(1, round(TOP_SHARE * len(material.learned.documents)))
     found = {}
     for kind, which in (("in the text", material.right), ("not in it", ~material.seen)):
         asked = rng.permutation(np.flatnonzero(which))[:count]
-        top = np.argsort(-scores[asked], axis=1)[:, :size]
-        groups = ceil(top.size / (LEFT_OUT_SHARE * len(lines)))
-        own, others = [], []
-        for group in range(groups):
-            gone = np.unique(top[group::groups])
-            said = ask_without(material, lines[gone].tolist(), folder)
-            lost = nats_lost(material, said, asked)
-            is_own = np.arange(len(asked)) % groups == group
-            own.append(lost[is_own])
-            others.append(lost[~is_own])
-        difference = np.concatenate(own) - np.concatenate(others).mean()
-        found[kind] = interval(difference)
+        top = {int(at): np.argsort(-scores[at])[:size] for at in asked}
+        found[kind] = interval(lost_without(material, top, folder))
+    return found
+
+
+def lost_without(
+    material: Material, left_out: dict[int, NDArray[np.intp]], folder: Path, trainings: int = 99
+) -> Floats:
+    """Nats that each answer loses without its lines, less what the other answers lose.
+
+    left_out: indices of documents by answer. Those of several answers are left out of one training
+    while they are few of all lines; answers that need more than so many trainings are not measured.
+    """
+    lines = np.array([document.line for document in material.learned.documents])
+    groups: list[list[int]] = []
+    for at in left_out:
+        together = {
+            *left_out[at],
+            *(i for other in groups[-1:] for o in other for i in left_out[o]),
+        }
+        if groups and len(together) <= LEFT_OUT_SHARE * len(lines):
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    asked, found = np.array([*left_out]), []
+    for group in groups[:trainings]:
+        gone = np.unique(np.concatenate([left_out[at] for at in group]))
+        said = ask_without(material, lines[gone].tolist(), folder)
+        lost, is_own = nats_lost(material, said, asked), np.isin(asked, group)
+        found.append(lost[is_own] - lost[~is_own].mean())
+    return np.concatenate(found)
+
+
+def remove_kinds(material: Material, count: int, folder: Path) -> Record:
+    """Nats that made-up answers lose by retraining without all lines of a kind.
+
+    push: the share of the kind by gradient, of the same answers. other_lines: nats without as many
+    lines that share nothing with the answer.
+    """
+    rng = np.random.default_rng(0)
+    places = {row["question"]: at for at, row in enumerate(material.bank.questions)}
+    traced = [*trace_unseen(Tracer(material.run, say=say))]
+    chosen = [traced[i] for i in rng.permutation(len(traced))[:count]]
+    found = {}
+    for kind in KINDS[1:-1]:
+        having = [each for each in chosen if (each.kinds == kind).any()]
+        if len(having) < 2:
+            continue
+        own, others, shares = {}, {}, []
+        for subject, _, scores, kinds in having:
+            own[places[subject.question]] = lines = np.flatnonzero(kinds == kind)
+            nothing = rng.permutation(np.flatnonzero(kinds == NOTHING))
+            others[places[subject.question]] = nothing[: len(lines)]
+            shares.append(shares_of_kinds(kinds, scores).get(kind, 0.0))
+        nats = lost_without(material, own, folder, MOST_TRAININGS)
+        found[kind] = {
+            "answers": len(nats),
+            "lines": float(np.mean([len(lines) for lines in own.values()])),
+            "push": interval(np.array(shares)),
+            "nats": interval(nats),
+            "other_lines": interval(lost_without(material, others, folder, MOST_TRAININGS)),
+        }
     return found
 
 
@@ -384,6 +436,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", help="one method, also of a library", metavar="METHOD")
     parser.add_argument("--removals", type=int, default=0, help="answers of each kind for QLD")
     parser.add_argument("--kinds", action="store_true", help="only nats of each kind of line")
+    parser.add_argument("--remove-kinds", type=int, help="so many answers, trained without a kind")
     parser.add_argument("--nats", action="store_true", help="only check the nats of trace")
     parser.add_argument("--out", type=Path, default="attribution.jsonl", help="JSON lines")
     args = parser.parse_args(arguments)
@@ -393,6 +446,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     checks: dict[str, Callable[[], Record]] = {
         "nats": lambda: check_nats(material),
         "kinds": lambda: weigh_kinds(material),
+        "remove_kinds": lambda: remove_kinds(
+            material, args.remove_kinds, args.out.parent / "kinds"
+        ),
     }
     wanted = [name for name in checks if getattr(args, name)]
     for name in wanted:
