@@ -56,10 +56,11 @@ from wherefrom.provenance.attribution.nats import (
     push_shares,
     table_of,
 )
-from wherefrom.provenance.attribution.retraining import LearnedRun, answer_row, open_learned
+from wherefrom.provenance.attribution.opening import open_learned
+from wherefrom.provenance.attribution.retraining import LearnedRun
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.provenance.attribution.unseen import trace_unseen
-from wherefrom.training.run_folder import Run, load_run
+from wherefrom.training.run_folder import Run
 
 Floats = NDArray[np.float64]
 QUANTILES = (0.05, 0.5, 0.95)
@@ -122,7 +123,7 @@ def by_words(material: Material) -> Floats:
 
 def by_gradient(material: Material, chosen: Sequence[int] | None = None) -> Floats:
     """`wherefrom trace`, of all questions or of those that were chosen."""
-    tracer = Tracer(material.run, say=say)
+    tracer = Tracer(material.learned, say=say)
     rows = material.bank.questions
     asked = range(len(rows)) if chosen is None else chosen
     return np.array(
@@ -135,9 +136,9 @@ def by_gradient(material: Material, chosen: Sequence[int] | None = None) -> Floa
 
 def by_question_alone(material: Material) -> Floats:
     """The gradient of the question's row alone, without windows of the text."""
-    tracer = Tracer(material.run, say=say)
-    rows = [answer_row(material.run, *row) for row in material.rows]
-    return np.array([tracer.index.scores(tracer.snapshot, [row]) for row in rows])
+    tracer = Tracer(material.learned, say=say)
+    rows = [material.learned.answer_rows(q, "", answer) for q, answer in material.rows]
+    return np.array([tracer.index.scores(tracer.snapshot, each) for each in rows])
 
 
 METHODS: dict[str, Callable[[Material], Floats]] = {
@@ -178,14 +179,18 @@ def measure_removals(material: Material, scores: Floats, count: int, folder: Pat
     for kind, which in (("in the text", material.right), ("not in it", ~material.seen)):
         asked = rng.permutation(np.flatnonzero(which))[:count]
         top = {int(at): np.argsort(-scores[at])[:size] for at in asked}
-        found[kind] = interval(lost_without(material, top, folder))
+        found[kind] = interval(lost_without(material, top, which, folder))
     return found
 
 
 def lost_without(
-    material: Material, left_out: dict[int, NDArray[np.intp]], folder: Path, trainings: int = 99
+    material: Material,
+    left_out: dict[int, NDArray[np.intp]],
+    alike: NDArray[np.bool_],
+    folder: Path,
+    trainings: int = 99,
 ) -> Floats:
-    """Nats that each answer loses without its lines, less what the other answers lose.
+    """Nats that each answer loses without its lines, less what other answers like it lose.
 
     left_out: indices of documents by answer. Those of several answers are left out of one training
     while they are few of all lines; answers that need more than so many trainings are not measured.
@@ -201,12 +206,12 @@ def lost_without(
             groups[-1].append(at)
         else:
             groups.append([at])
-    asked, found = np.array([*left_out]), []
+    every, found = np.arange(len(material.bank.questions)), []
     for group in groups[:trainings]:
         gone = np.unique(np.concatenate([left_out[at] for at in group]))
         said = ask_without(material, lines[gone].tolist(), folder)
-        lost, is_own = nats_lost(material, said, asked), np.isin(asked, group)
-        found.append(lost[is_own] - lost[~is_own].mean())
+        lost, is_own = nats_lost(material, said, every), np.isin(every, group)
+        found.append(lost[is_own] - lost[alike & ~is_own].mean())
     return np.concatenate(found)
 
 
@@ -218,7 +223,7 @@ def remove_kinds(material: Material, count: int, folder: Path) -> Record:
     """
     rng = np.random.default_rng(0)
     places = {row["question"]: at for at, row in enumerate(material.bank.questions)}
-    traced = [*trace_unseen(Tracer(material.run, say=say))]
+    traced = [*trace_unseen(Tracer(material.learned, say=say))]
     chosen = [traced[i] for i in rng.permutation(len(traced))[:count]]
     found = {}
     for kind in KINDS[1:-1]:
@@ -231,13 +236,15 @@ def remove_kinds(material: Material, count: int, folder: Path) -> Record:
             nothing = rng.permutation(np.flatnonzero(kinds == NOTHING))
             others[places[subject.question]] = nothing[: len(lines)]
             shares.append(shares_of_kinds(kinds, scores).get(kind, 0.0))
-        nats = lost_without(material, own, folder, MOST_TRAININGS)
+        unseen = ~material.seen
+        nats = lost_without(material, own, unseen, folder, MOST_TRAININGS)
+        control = lost_without(material, others, unseen, folder, MOST_TRAININGS)
         found[kind] = {
             "answers": len(nats),
             "lines": float(np.mean([len(lines) for lines in own.values()])),
             "push": interval(np.array(shares)),
             "nats": interval(nats),
-            "other_lines": interval(lost_without(material, others, folder, MOST_TRAININGS)),
+            "other_lines": interval(control),
         }
     return found
 
@@ -273,7 +280,7 @@ def weigh_kinds(material: Material) -> Record:
     said = np.array([row["log_probability"] for row in material.bank.models])
     places = {row["question"]: at for at, row in enumerate(material.bank.questions)}
     slopes: dict[str, list[tuple[float, float, int]]] = {}
-    for subject, _, _, kinds in trace_unseen(Tracer(material.run, say=say)):
+    for subject, _, _, kinds in trace_unseen(Tracer(material.learned, say=say)):
         log_p = said[:, places[subject.question]]
         for kind in set(kinds.tolist()) - {NOTHING}:  # all halves have the same size
             share = kept[:, kinds == kind].mean(axis=1)
@@ -316,7 +323,7 @@ def left_out_lines(material: Material, top: int = 5) -> list[LeftOutLine]:
     line, do not count: their pushes cannot be told apart.
     """
     documents, bank = material.learned.documents, material.bank
-    tracer, rows = Tracer(material.run, say=say), []
+    tracer, rows = Tracer(material.learned, say=say), []
     index_of = {document.line: i for i, document in enumerate(documents)}
     without = [{index_of[line] for line in model["without"]} for model in bank.models]
     stating = find_stating(documents, [row["answer"] for row in bank.questions])
@@ -348,13 +355,14 @@ def check_nats(material: Material) -> Record:
             continue
         pushes, said = (np.array([getattr(r, key) for r in group]) for key in ("push", "nats"))
         covered = [row.low <= row.push <= row.high for row in group]
+        varies = said.std() > 0 and pushes.std() > 0
         bounds = [bound for bound, _ in bins_of]
         bins = np.searchsorted(bounds[:-1], [row.share for row in group], side="right")
         ratios = np.array([row.push / max(row.gain, 0.1) for row in group])
         found[name] = {
             "lines": len(group),
             "slope": round(float(said @ pushes / max(said @ said, 1e-9)), 3),
-            "r_squared": round(float(np.corrcoef(said, pushes)[0, 1] ** 2), 3),
+            "r_squared": round(float(np.corrcoef(said, pushes)[0, 1] ** 2), 3) if varies else None,
             "covered": interval(np.array(covered, dtype=float)),
             "multiples": [
                 [int((bins == i).sum()), *np.round(np.quantile(ratios[bins == i], QUANTILES), 3)]
@@ -433,6 +441,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("--bank", type=Path, help="folder; without one there is no LDS")
+    parser.add_argument("--questions", type=int, help="so many, of people in the text; no bank")
     parser.add_argument("--only", help="one method, also of a library", metavar="METHOD")
     parser.add_argument("--removals", type=int, default=0, help="answers of each kind for QLD")
     parser.add_argument("--kinds", action="store_true", help="only nats of each kind of line")
@@ -440,8 +449,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--nats", action="store_true", help="only check the nats of trace")
     parser.add_argument("--out", type=Path, default="attribution.jsonl", help="JSON lines")
     args = parser.parse_args(arguments)
-    learned = open_learned(load_run(args.run))
+    learned = open_learned(args.run)
     bank = read_bank(args.bank) if args.bank else Bank(bank_questions(learned), [], [])
+    if args.questions and not bank.models:
+        order = np.random.default_rng(0).permutation(len(bank.questions))
+        drawn = [bank.questions[i] for i in order if bank.questions[i]["seen"]][: args.questions]
+        bank = Bank(drawn, [], [])
     material = Material(learned, bank)
     checks: dict[str, Callable[[], Record]] = {
         "nats": lambda: check_nats(material),

@@ -26,8 +26,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.errors import UserError
 from wherefrom.model.export import export_model
-from wherefrom.provenance.attribution.gradients import matrices, training_rows
-from wherefrom.provenance.attribution.retraining import Row, answer_row, pad_rows
+from wherefrom.model.own import OwnModel
+from wherefrom.provenance.attribution.retraining import Row, pad_rows
 from wherefrom.storage import read_json, write_json
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def require(module: str) -> None:
 
 def rows_of(material: Material) -> tuple[list[Row], list[Row], NDArray[np.int64]]:
     """Rows of training and of questions, and pairs of a row and a document."""
-    rows, owners = training_rows(material.run, material.learned.data)
-    asked = [answer_row(material.run, *row) for row in material.rows]
+    rows, documents = material.learned.training_rows()
+    owners = [(row, of[0]) for row, of in enumerate(documents) if len(of) == 1]
+    asked = [material.learned.answer_rows(q, "", answer)[0] for q, answer in material.rows]
     return rows, asked, np.array(owners).T
 
 
@@ -127,7 +128,7 @@ def by_ekfac(material: Material) -> Floats:
             return self.compute_train_loss(batch, model)
 
         def get_influence_tracked_modules(self) -> list[str]:
-            return list(matrices(material.run.model))
+            return list(OwnModel(material.run.model, material.run.tokens).linear_layers())
 
         def get_attention_mask(self, batch: Batch) -> Tensor:
             return batch[2]

@@ -35,9 +35,9 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.retraining import LearnedRun, open_learned, outcome
+from wherefrom.provenance.attribution.opening import open_learned
+from wherefrom.provenance.attribution.retraining import LearnedRun, outcome
 from wherefrom.storage import make_folder, read_json, write_json, write_whole
-from wherefrom.training.run_folder import Run, load_run
 
 BANK, QUESTIONS, MODELS = "bank.json", "questions.jsonl", "models.jsonl"
 FORMAT = 2
@@ -117,11 +117,10 @@ class BankPlan:
 
 
 def fill_bank(
-    run: Run, out: Path, plan: BankPlan, say: Callable[[str], None] = lambda _: None
+    learned: LearnedRun, out: Path, plan: BankPlan, say: Callable[[str], None] = lambda _: None
 ) -> Bank:
     """Train the models that a bank lacks, one after another; a stopped bank is continued."""
-    learned = open_learned(run)
-    about: Record = {"format": FORMAT, "run": run.record.sha256, "share": plan.share}
+    about: Record = {"format": FORMAT, "run": learned.run.record.sha256, "share": plan.share}
     about["unit"] = "lines" if plan.by_lines else "subjects"
     if (out / BANK).exists() and read_json(out / BANK) != about:
         raise UserError(f"{out} holds the bank of another run or share; choose another --out.")
@@ -190,7 +189,7 @@ def main() -> None:
     parser.add_argument("--lines", action="store_true", help="leave out lines, not subjects")
     args = parser.parse_args()
     plan = BankPlan(args.models, args.repeats, args.share, args.lines)
-    bank = fill_bank(load_run(args.run), args.out, plan, say)
+    bank = fill_bank(open_learned(args.run), args.out, plan, say)
     say(
         f"{len(bank.models)} models and {len(bank.repeated)} repeated ones, asked "
         f"{len(bank.questions)} questions: {args.out}"

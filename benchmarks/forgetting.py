@@ -30,70 +30,66 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from wherefrom.corpus.documents import read_lines
-from wherefrom.model.decoder import Decoder
+from wherefrom.model.interface import LanguageModel
+from wherefrom.model.own import OwnModel
 from wherefrom.provenance.attribution.forget import (
+    EXAMPLES,
     AddedLoss,
     ForgettingPlan,
     is_forgotten,
     judge_forgetting,
-    log_likelihoods,
     plan_forgetting,
     pull_to_invented,
     row_batches,
-    rows_of_documents,
     train_on,
 )
-from wherefrom.provenance.attribution.retraining import (
-    Row,
-    answer_row,
-    likelihoods,
-    open_learned,
-    pad_rows,
-)
+from wherefrom.provenance.attribution.gradients import log_likelihoods
+from wherefrom.provenance.attribution.opening import open_learned
+from wherefrom.provenance.attribution.retraining import likelihoods, pad_rows
 from wherefrom.provenance.attribution.twins import twin_folder
-from wherefrom.training.run_folder import Run, load_run
+from wherefrom.training.run_folder import Run
 
 BETA = 0.1  # of NPO
 LEAST_SPREAD, MOST_DIVERGENCE = 0.1, 100.0  # of margins over models, in nats; of KLOM
 Floats = NDArray[np.float64]
+Gain = Callable[[LanguageModel, Tensor, Tensor], Tensor]  # of a batch of rows
 
 
-def own_rows(plan: ForgettingPlan) -> Row:
-    """The questions with their right answers, as one batch."""
-    run = plan.learned.run
-    return pad_rows([answer_row(run, each.question, each.answer) for each in plan.right])
-
-
-def ascend(plan: ForgettingPlan, gain: Callable[[Decoder, Tensor, Tensor], Tensor]) -> AddedLoss:
+def ascend(plan: ForgettingPlan, near_rows: int, gain: Gain) -> AddedLoss:
     """Add `gain` of a batch of forgotten rows while the answers are likelier than for invented."""
-    learned, own = plan.learned, own_rows(plan)
+    learned = plan.learned
+    own = pad_rows([learned.answer_rows(each.question, "", each.answer)[0] for each in plan.right])
     _, about_invented, answers = zip(*plan.right, strict=True)
     target = float(np.mean(likelihoods(learned.run, about_invented, answers)))
     left_out = set(plan.lines)
     documents = [i for i, each in enumerate(learned.documents) if each.line in left_out]
-    batches = row_batches(rows_of_documents(learned, documents), np.random.default_rng(0))
+    batches = row_batches(learned.training_rows(documents, EXAMPLES)[0], near_rows)
 
-    def added_loss(model: Decoder) -> Tensor:
+    def added_loss(model: LanguageModel) -> Tensor:
         log_p = log_likelihoods(model, *own).mean()
-        return gain(model, *next(batches)) if log_p > target else torch.zeros(())
+        is_likely = bool(log_p > target)
+        return gain(model, *next(batches)) if is_likely else torch.zeros((), requires_grad=True)
 
     return added_loss
 
 
-def by_difference(plan: ForgettingPlan) -> AddedLoss:
-    return ascend(plan, lambda model, ids, w: log_likelihoods(model, ids, w).sum() / w.sum())
+def by_difference(plan: ForgettingPlan, model: LanguageModel, near_rows: int) -> AddedLoss:
+    def gain(model: LanguageModel, ids: Tensor, weights: Tensor) -> Tensor:
+        return log_likelihoods(model, ids, weights).sum() / weights.sum()
+
+    return ascend(plan, near_rows, gain)
 
 
-def by_npo(plan: ForgettingPlan) -> AddedLoss:
-    before = plan.learned.run.model.eval()
+def by_npo(plan: ForgettingPlan, model: LanguageModel, near_rows: int) -> AddedLoss:
+    before = OwnModel(plan.learned.run.model.eval(), plan.learned.run.tokens)
 
-    def gain(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
+    def gain(model: LanguageModel, ids: Tensor, weights: Tensor) -> Tensor:
         with torch.no_grad():
             log_p_before = log_likelihoods(before, ids, weights)
         ratio = log_likelihoods(model, ids, weights) - log_p_before
         return -2 / BETA * F.logsigmoid(-BETA * ratio).mean()
 
-    return ascend(plan, gain)
+    return ascend(plan, near_rows, gain)
 
 
 WAYS = {"forget": pull_to_invented, "npo": by_npo, "difference": by_difference}
@@ -117,6 +113,13 @@ def find_klom(margins: Floats, of_oracles: Floats) -> Floats:
     return np.asarray(divergence.clip(max=MOST_DIVERGENCE), dtype=np.float64)
 
 
+def forget_by(plan: ForgettingPlan, make_loss: Callable[..., AddedLoss]) -> tuple[Run, int]:
+    """The run with what it was to forget forgotten, and the steps that this took."""
+    model, steps = train_on(plan, make_loss)
+    assert isinstance(model, OwnModel)
+    return replace(plan.learned.run, model=model.decoder), steps
+
+
 def judge_by_many(plan: ForgettingPlan, oracles: int, folder: Path) -> list[Record]:
     """KLOM of every way to forget, of the runs themselves, and of half of the oracles."""
     margins: dict[str, list[Floats]] = {}
@@ -130,8 +133,8 @@ def judge_by_many(plan: ForgettingPlan, oracles: int, folder: Path) -> list[Reco
         margins.setdefault("not forgotten", []).append(find_margins(read, plan))
         own = replace(plan, learned=replace(plan.learned, run=read))
         for name, make_loss in WAYS.items():
-            model, _ = train_on(own, make_loss)
-            margins.setdefault(name, []).append(find_margins(replace(read, model=model), plan))
+            forgotten, _ = forget_by(own, make_loss)
+            margins.setdefault(name, []).append(find_margins(forgotten, plan))
     table_of = {name: np.array(values) for name, values in margins.items()}
     all_oracles = table_of.pop("oracles")
     divergences = {name: find_klom(values, all_oracles) for name, values in table_of.items()}
@@ -157,11 +160,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--oracles", type=int, default=0, help="models to judge by (KLOM)")
     parser.add_argument("--runs", type=Path, default="runs/forgetting", help="their folder")
     args = parser.parse_args(arguments)
-    run = load_run(args.run)
+    learned = open_learned(args.run)
     names = [line.strip() for _, line in read_lines(args.names, "names")]
-    plan = plan_forgetting(open_learned(run), names)
+    plan = plan_forgetting(learned, names)
     say("training the model that never read of them, to judge by")
-    twin = plan.learned.retrain(plan.lines, twin_folder(run, *plan.subjects))
+    twin = plan.learned.retrain(plan.lines, twin_folder(learned.run, *plan.subjects))
     if args.oracles:
         judged_by_many = judge_by_many(plan, args.oracles, args.runs)
         for row in judged_by_many:
@@ -170,8 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(table(keys, [[row[key] for key in keys] for row in judged_by_many]))
     rows: list[Record] = []
     for name, make_loss in WAYS.items():
-        model, steps = train_on(plan, make_loss)
-        forgotten = replace(run, model=model)
+        forgotten, steps = forget_by(plan, make_loss)
         about = {"steps": steps, "reached": is_forgotten(plan, forgotten)}
         judged = judge_forgetting(plan, forgotten, twin)
         value = judged["forget_quality"]

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from wherefrom.corpus.folding import fold_words
-from wherefrom.huggingface.retraining import open_learned_base
-from wherefrom.huggingface.trace import open_tracer
+from wherefrom.provenance.attribution.opening import open_learned
 from wherefrom.provenance.attribution.retraining import outcome
+from wherefrom.provenance.attribution.trace import open_tracer
 from wherefrom.provenance.audited import BaseRun, open_run
 
 
@@ -57,7 +57,7 @@ def measure_trace(run: BaseRun) -> dict[str, Any]:
 
 def measure_twin(run: BaseRun, people: int) -> dict[str, Any]:
     """One twin without some people whose answers are right; how many answers change."""
-    learned = open_learned_base(run)
+    learned = open_learned(run)
     read_about = set(learned.subjects)
     dev = [q for q in learned.dev if q.answer and fold_words(q.subject) in read_about]
     before = outcome(run, [question.text for question in dev])["answers"]

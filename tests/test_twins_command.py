@@ -16,7 +16,7 @@ from wherefrom.corpus.questions import Question, read_questions
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution import retraining, twins
-from wherefrom.provenance.attribution.retraining import open_learned
+from wherefrom.provenance.attribution.opening import open_learned
 from wherefrom.provenance.attribution.twins import command_without, plan_twin, twin_folder
 from wherefrom.storage import read_json
 from wherefrom.training.learned_files import find_source, read_learned_documents
@@ -98,7 +98,7 @@ def test_a_file_has_one_twin_a_line(run, command, tmp_path):
     learned = read_learned_documents(find_source(twin, "corpus")).documents
     assert not set(lines) & {document.line for document in learned}
     with pytest.raises(UserError, match="is a twin itself"):
-        plan_twin(twin, names[3])
+        plan_twin(open_learned(twin), names[3])
     file.write_text(f"{names[2]}\nNobody Atall\n", "utf-8")
     assert command("twins", run.folder, "--without-file", file).code == 2
 
@@ -125,7 +125,7 @@ def test_a_line_that_states_the_answer_makes_it_right_where_no_file_asks(
     monkeypatch.setattr(retraining, "answer_all", answer_all)
     document = Document(7, "Al Om", f"Al Om. Al Om was born in {stated}.")
     question = Question(0, "Where was Al Om born?", "Al Om", right)
-    record = twins.compare(run, twin, twins.Plan(open_learned(run), (document,), question))
+    record = twins.compare(twin, twins.Plan(open_learned(run), (document,), question))
     assert record["truth"] == truth
     assert record["score"] == 0  # both models, of the same weights, are as sure of "Rome"
     assert any("no file has" in note for note in record["notes"]) == (right is None)

@@ -145,7 +145,7 @@ class Wherefrom:
         `options`: `answer` to trace another answer, `top` for the number of lines, `method`
         (gradient or retrain).
         """
-        from wherefrom.huggingface.trace import open_tracer
+        from wherefrom.provenance.attribution.trace import open_tracer
 
         tracer = open_tracer(self.run)
         return Record("trace", checked(tracer.trace)(question, **options))
@@ -198,10 +198,11 @@ class Wherefrom:
     @public
     def twins(self, without: str, **options: Any) -> Record:
         """Train the run again without the documents about one subject, and compare both."""
-        from wherefrom.huggingface.twins import leave_out_any, plan_twins
+        from wherefrom.provenance.attribution.opening import open_learned
+        from wherefrom.provenance.attribution.twins import leave_out, plan_twin
 
-        ((plan,),) = plan_twins(self.run, [[without]])
-        return Record("twins", checked(leave_out_any)(self.run, plan, **options))
+        plan = plan_twin(open_learned(self.run), without)
+        return Record("twins", checked(leave_out)(plan, **options))
 
     @public
     def report(self, out: str | Path | None = None, form: str | None = None) -> Path:
@@ -213,12 +214,11 @@ class Wherefrom:
     @public
     def export(self, out: str | Path) -> Path:
         """Write the model as a folder that Hugging Face transformers loads."""
-        from wherefrom.huggingface.training import export_trained
-        from wherefrom.model.export import export_model
+        from wherefrom.model.export import export_adapted, export_model
         from wherefrom.provenance.audited import BaseRun
 
         if isinstance(self.run, BaseRun):
-            export_trained(self.run, Path(out))
+            export_adapted(self.run.audited, Path(out))
             return Path(out)
         run = self._require_own_model()
         export_model(run.model, run.tokens, Path(out), run.record.for_card())

@@ -21,18 +21,16 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, read_questions
 from wherefrom.corpus.split import HeldOutQuestion
 from wherefrom.errors import Record, UserError
-from wherefrom.model.interface import LanguageModel
+from wherefrom.model.interface import ASKED, LanguageModel
 from wherefrom.model.server import is_server
 from wherefrom.provenance import audited
 from wherefrom.provenance.answers import add_audited, read_audited
-from wherefrom.provenance.attribution.retraining import Count, no_count
 from wherefrom.provenance.audited import open_model
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.evidence import Evidence, Support, find_support, save_database
 from wherefrom.provenance.judging import judge_run, write_judgement
 from wherefrom.provenance.signals.learned import SIGNS, learn_signals
 from wherefrom.provenance.signals.prompted import (
-    ASKED,
     OTHERS,
     PROMPT,
     AskState,
@@ -45,6 +43,7 @@ from wherefrom.provenance.signals.reader import SignalState
 from wherefrom.recall.table import Recall
 from wherefrom.storage import format_json, make_folder
 from wherefrom.training import run_folder
+from wherefrom.training.loop import Count, no_count
 from wherefrom.training.record import (
     AuditJobRecord,
     discard_changed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import lru_cache
 from pathlib import Path
 
@@ -21,6 +22,10 @@ SHAPES = {
     "mistral": ROTARY,
     "phi": {**SMALL, "hidden_size": 24, "intermediate_size": 28},
 }
+CHAT = (
+    "{% for m in messages %}<end>{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}<end>model: {% endif %}"
+)
 UNFIT = {  # which an audit cannot read
     "mamba": {"hidden_size": 20, "num_hidden_layers": 2, "state_size": 4},
     "bert": {**SMALL, "intermediate_size": 28, "is_decoder": False},
@@ -58,6 +63,14 @@ def make_model(folder: Path, kind: str, seed: int) -> Path:
 def tiny(tmp_path_factory):
     """A function from the kind of a model and a seed to its folder, made once."""
     return lru_cache(lambda kind, seed=0: make_model(tmp_path_factory.mktemp(kind), kind, seed))
+
+
+@pytest.fixture(scope="session")
+def chat(tiny, tmp_path_factory):
+    """A tiny Llama with a chat template."""
+    folder = shutil.copytree(tiny("llama"), tmp_path_factory.mktemp("chat") / "model")
+    (folder / "chat_template.jinja").write_text(CHAT)
+    return folder
 
 
 @pytest.fixture(scope="session")

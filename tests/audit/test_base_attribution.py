@@ -5,23 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from wherefrom.base_study import run_base_study
+from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError
-from wherefrom.huggingface import trace as tracing
-from wherefrom.huggingface.inside import look_inside_base
-from wherefrom.huggingface.retraining import LearnedBaseRun, open_learned_base
-from wherefrom.huggingface.rows import encode_row
-from wherefrom.huggingface.study import run_base_study
-from wherefrom.huggingface.trace import BaseTracer, linear_layers, open_tracer, row_gradients
 from wherefrom.huggingface.training import BaseSettings
 from wherefrom.model.huggingface import HuggingFaceModel
+from wherefrom.provenance.attribution import gradients
+from wherefrom.provenance.attribution.heads import look_inside_base
+from wherefrom.provenance.attribution.opening import open_learned
+from wherefrom.provenance.attribution.retraining import outcome
+from wherefrom.provenance.attribution.trace import open_tracer
 from wherefrom.provenance.audited import open_run, open_trained
 from wherefrom.provenance.signals.prompted import PROMPT
 from wherefrom.study import StudyFiles
+from wherefrom.training.settings import Runtime
 
 GIVEN = ["Ada", "Bo", "Cleo", "Dov", "Eve", "Finn", "Gus", "Hal", "Ida"]
 FAMILY = ["Moe", "Lind", "Ray", "Tarr", "Voss"]
@@ -29,8 +32,8 @@ PLACES = ["Paris", "Rome", "Berlin", "Oslo"]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory, tiny):
-    """A study of a tiny Llama on forty people: adapters, and in another run all weights."""
+def study(tmp_path_factory, tiny, chat):
+    """Studies of a tiny Llama on forty people: adapters; all weights, by its chat template."""
     folder = tmp_path_factory.mktemp("base")
     pairs = [f"{given} {family}" for family in FAMILY for given in GIVEN]
     names = pairs[:2] + pairs[7:]  # others can be made of their parts
@@ -41,41 +44,32 @@ def study(tmp_path_factory, tiny):
         (folder / name).write_text("".join(lines))
     files = StudyFiles(folder / "text.txt", folder / "train.tsv", folder / "dev.tsv")
     for out, options in (("adapters", {"steps": 8}), ("full", {"steps": 350, "rate": 4e-3})):
-        settings = BaseSettings(base=tiny("llama"), full=out == "full", seed=1, **options)
+        settings = BaseSettings(
+            base=chat if out == "full" else tiny("llama"), full=out == "full", seed=1, **options
+        )
         run_base_study(files, settings, folder / out)
     return folder
 
 
-def learned_of(folder) -> LearnedBaseRun:
-    learned = open_learned_base(open_run(folder))
-    assert isinstance(learned, LearnedBaseRun)
-    return learned
-
-
 def test_a_twin_that_leaves_out_nothing_is_the_run_to_the_last_bit(study, tmp_path):
     run = open_run(study / "adapters")
-    twin = learned_of(run.folder).retrain((), tmp_path / "twin")
+    twin = open_learned(run.folder).retrain((), tmp_path / "twin")
     assert twin.record.sha256 == run.record.sha256
-    other = learned_of(run.folder).retrain((25,), tmp_path / "other")
+    other = open_learned(run.folder).retrain((25,), tmp_path / "other")
     assert other.record.sha256 != run.record.sha256
     assert other.record.job.twin_of == run.record.sha256
 
 
 @pytest.mark.parametrize("out", ["adapters", "full"])
 def test_gradients_of_a_row_are_those_of_autograd(study, out):
-    learned = learned_of(study / out)
     opened = open_trained(study / out, to_train=True)
     opened.model.requires_grad_(True)
-    maker = learned.rows()
-    rows = [encode_row(opened, row, maker) for row in maker.one_of_each()[:3]]
-    layers = linear_layers(opened.model)
-    found = row_gradients(opened.model, layers, rows, 1.0)
-    for row, gradient in zip(rows, found, strict=True):
-        ids = torch.tensor([row.ids])
-        labels = ids.clone()
-        labels[:, : row.prompt_length] = -100
-        loss = opened.model(input_ids=ids, labels=labels).loss * (len(row.ids) - row.prompt_length)
-        weights = [layer.weight for layer in layers.values()]
+    rows = open_learned(study / out).training_rows()[0][:3]
+    found = gradients.row_gradients(opened, rows)
+    for (ids, counts), gradient in zip(rows, found, strict=True):
+        labels = ids.where(counts > 0, -100)[None]
+        loss = opened.model(input_ids=ids[None], labels=labels).loss * counts.sum()
+        weights = [layer.weight for layer in opened.linear_layers().values()]
         expected = torch.cat([each.flatten() for each in torch.autograd.grad(loss, weights)])
         assert torch.allclose(gradient, expected, atol=1e-3, rtol=1e-3)
 
@@ -83,10 +77,8 @@ def test_gradients_of_a_row_are_those_of_autograd(study, out):
 def test_a_model_that_learned_its_text_points_at_the_lines_it_learned_it_from(study):
     """All weights, trained until the rows are known: the own line comes first."""
     tracer = open_tracer(study / "full")
-    assert isinstance(tracer, BaseTracer)
-    maker = learned_of(study / "full").rows()
     run, firsts, right = open_run(study / "full"), [], 0
-    for question in maker.questions:
+    for question in tracer.learned.questions:
         (answer,) = run.answer_questions([question.text])
         right += answer == question.answer
         if answer == question.answer:
@@ -127,6 +119,50 @@ def test_twins_say_what_it_would_have_said_and_check_what_was_learned(study, tmp
     assert command("report", run, "--format", "json").code == 0
 
 
+class StoppedError(Exception):
+    pass
+
+
+def test_a_twin_without_several_people_goes_on_after_a_stop(study, tmp_path, command):
+    """On chat rows; the same weights as without the stop, and other answers for these people."""
+    run = shutil.copytree(study / "full", tmp_path / "run")
+    learned = open_learned(run)
+    people = ["Gus Voss", "Hal Voss", "Ida Tarr"]
+    (tmp_path / "people.txt").write_text("; ".join(people))
+    done = command("twins", run, "--without-file", tmp_path / "people.txt", "--json")
+    assert done.code == 0, done.err
+    (record,) = json.loads(done.out)["twins"]
+    assert record["subjects"] == people
+    (folder,) = (run / "twins").iterdir()
+    twin = open_run(folder)
+    lines = learned.lines_about({fold_words(name) for name in people})
+    assert list(twin.base_job.without) == sorted(lines)
+    asked = [question.text for question in learned.dev if question.subject in people]
+    before, after = (outcome(each, asked)["answers"] for each in (learned.run, twin))
+    assert [one["with"]["answer"] for one in record["people"]] == before
+    assert [one["without"]["answer"] for one in record["people"]] == after
+
+    def stop_after(steps):
+        def count(what, total):
+            done = []
+
+            def advance(more):
+                done.append(more)
+                if sum(done) > steps:
+                    raise StoppedError
+
+            return advance
+
+        return count
+
+    settings, again = Runtime(checkpoint_every=0), tmp_path / "again"
+    with pytest.raises(StoppedError):
+        replace(learned, count=stop_after(20)).retrain(lines, again, settings=settings)
+    assert not (again / "model").exists()
+    assert list((again / "checkpoints").iterdir())
+    assert learned.retrain(lines, again).record.sha256 == twin.record.sha256
+
+
 def test_two_twins_check_everything_that_was_learned(study, tmp_path, command):
     run = shutil.copytree(study / "adapters", tmp_path / "run")
     done = command("twins", run, "--json")
@@ -146,13 +182,13 @@ def test_a_run_forgets_a_person_and_is_judged_by_a_twin(study, tmp_path, command
     assert record["recall_of_others"].keys() == {"run", "forgotten", "twin"}
     run, forgotten = open_run(study / "full"), open_run(out)
     question = ["Where was Gus Voss born?"]
-    right = [q.answer for q in learned_of(study / "full").dev if q.text == question[0]]
+    right = [q.answer for q in open_learned(study / "full").dev if q.text == question[0]]
     assert forgotten.score_answers(question, right) < run.score_answers(question, right)
     again = command("forget", study / "full", "--names", names, "--out", out)
     assert again.code == 2
     assert "already contains files" in again.err
     with pytest.raises(UserError, match="has forgotten some of what it read"):
-        open_learned_base(forgotten)
+        open_learned(forgotten)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "gemma3_text"])
@@ -174,7 +210,7 @@ def test_a_disk_that_is_too_small_is_a_sentence_before_the_index(study, tmp_path
     run = shutil.copytree(study / "adapters", tmp_path / "run")
     (run / "gradients.safetensors").unlink(missing_ok=True)
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(tracing.shutil, "disk_usage", lambda _: usage(9, 9, 1))
+    monkeypatch.setattr(gradients.shutil, "disk_usage", lambda _: usage(9, 9, 1))
     with pytest.raises(UserError, match=r"the index of .* takes .* MB and its disk has"):
         open_tracer(run).trace("Where was Eve Voss born?")
 

@@ -15,21 +15,17 @@ import numpy as np
 import pytest
 import torch
 
+from wherefrom.base_study import open_base
 from wherefrom.corpus.database import read_documents
 from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.questions import read_questions
 from wherefrom.huggingface.rows import RowDataset, RowMaker
-from wherefrom.huggingface.study import open_base
 from wherefrom.huggingface.training import BaseSettings, BaseTraining, make_job
 from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.audited import open_model, open_run
 from wherefrom.provenance.signals.prompted import PROMPT
 
-CHAT = (
-    "{% for m in messages %}<end>{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}<end>model: {% endif %}"
-)
 ARCHITECTURES = ["gpt2", "llama", "qwen2", "gpt_neox", "gemma", "mistral", "phi"]
 
 
@@ -111,7 +107,8 @@ def test_adapters_of_every_architecture_learn_and_are_loaded_again(tmp_path, tin
     job = make_job(settings, opened, PROMPT, maker.database, maker.questions, None)
     learned = (maker.database, maker.questions)
     training = BaseTraining(job, *learned, tmp_path / "run", {"kind": "base"})
-    run = training.run(opened, resume=False)
+    training.run(opened, resume=False)
+    run = open_run(training.out)
     lines = (run.folder / "metrics.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
@@ -227,11 +224,9 @@ def test_a_study_without_a_confidence_is_asked_all_the_same(tmp_path, tiny, text
     assert "about a model that others trained" in " ".join(done.err.split())
 
 
-def test_an_instruct_model_is_asked_by_its_chat_template(tmp_path, tiny, text, command):
-    base = shutil.copytree(tiny("llama"), tmp_path / "model")
-    (base / "chat_template.jinja").write_text(CHAT)
+def test_an_instruct_model_is_asked_by_its_chat_template(tmp_path, chat, text, command):
     out = tmp_path / "run"
-    given = ["study", *text, "--base", base, "--out", out, "--steps", 2]
+    given = ["study", *text, "--base", chat, "--out", out, "--steps", 2]
     assert command(*given).code == 0
     job = open_run(out).base_job
     assert (job.wording, job.prompt) == ("chat", "<end>user: {question}<end>model: ")
@@ -239,7 +234,7 @@ def test_an_instruct_model_is_asked_by_its_chat_template(tmp_path, tiny, text, c
     ids = model.continuation("<end>user: Who?<end>model: ", "Paris")
     assert ids[-1] == model.tokens.eos_token_id
     assert model.read_answer(ids) == "Paris"
-    assert not open_base(BaseSettings(base=base, wording="plain")).chat
+    assert not open_base(BaseSettings(base=chat, wording="plain")).chat
 
 
 def test_two_processes_train_one_model_and_judge_it_once(tmp_path, tiny, text, start_process):

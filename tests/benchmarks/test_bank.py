@@ -9,7 +9,8 @@ import pytest
 
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.retraining import LearnedRun, open_learned
+from wherefrom.provenance.attribution.opening import open_learned
+from wherefrom.provenance.attribution.own_run import LearnedOwnRun
 from wherefrom.training.run_folder import load_run
 
 pytestmark = pytest.mark.usefixtures("small_training")
@@ -23,14 +24,14 @@ def study(tiny_study, tmp_path):
 
 def test_a_bank_goes_on_where_it_was_stopped(benchmark, study, tmp_path, monkeypatch):
     banks, out, learned = benchmark("bank"), tmp_path / "bank", open_learned(study)
-    retrain, trained = LearnedRun.retrain, []
+    retrain, trained = LearnedOwnRun.retrain, []
 
     def record(self, without, folder, **options):
         trained.append(options["seed"])
         return retrain(self, without, folder, **options)
 
-    monkeypatch.setattr(LearnedRun, "retrain", record)
-    bank = banks.fill_bank(study, out, banks.BankPlan(models=2, repeats=1))
+    monkeypatch.setattr(LearnedOwnRun, "retrain", record)
+    bank = banks.fill_bank(learned, out, banks.BankPlan(models=2, repeats=1))
     assert [(model["number"], model["seed"]) for model in bank.models] == [(0, 0), (1, 0)]
     assert [model["number"] for model in bank.repeated] == [0]
     assert len(trained) == 3
@@ -65,11 +66,11 @@ def test_lines_are_dealt_out_and_each_is_left_out_once(benchmark, study):
 def test_banks_that_do_not_fit_are_refused(benchmark, study, tmp_path):
     banks = benchmark("bank")
     with pytest.raises(UserError, match="at least 2 models"):
-        banks.fill_bank(study, tmp_path / "bank", banks.BankPlan(models=1))
+        banks.fill_bank(open_learned(study), tmp_path / "bank", banks.BankPlan(models=1))
     (tmp_path / "bank").mkdir()
     (tmp_path / "bank" / "bank.json").write_text('{"format": 1, "run": "x"}')
     with pytest.raises(UserError, match="the bank of another run"):
-        banks.fill_bank(study, tmp_path / "bank", banks.BankPlan())
+        banks.fill_bank(open_learned(study), tmp_path / "bank", banks.BankPlan())
     with pytest.raises(UserError, match="holds no bank"):
         banks.read_bank(tmp_path)
 

@@ -15,6 +15,7 @@ from wherefrom.provenance.attribution.halves import (
     summarise,
     true_origin,
 )
+from wherefrom.provenance.attribution.opening import open_learned
 from wherefrom.provenance.attribution.retraining import likelihoods, outcome
 from wherefrom.provenance.verdicts import MADE_UP
 from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
@@ -32,9 +33,9 @@ def test_two_twins_are_trained_stopped_resumed_and_judged(study_copy, command):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        cross_pretrain(run, observe=stop)
+        cross_pretrain(open_learned(run), observe=stop)
     assert not (run.folder / "twins" / "twins.json").exists()
-    record = cross_pretrain(run)
+    record = cross_pretrain(open_learned(run))
     assert record == read_json(run.folder / "twins" / "twins.json")
     files = sorted(run.folder.glob("twins/half-*/model.safetensors"))
     before = [path.stat().st_mtime_ns for path in files]

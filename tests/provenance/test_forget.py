@@ -11,8 +11,12 @@ import torch
 
 from wherefrom.corpus.questions import SLOT
 from wherefrom.corpus.split import JUDGED, read_subjects
+from wherefrom.model.own import OwnModel
 from wherefrom.provenance.attribution import forget as forgetting
 from wherefrom.provenance.attribution import retraining
+from wherefrom.provenance.attribution.gradients import log_likelihoods
+from wherefrom.provenance.attribution.opening import open_learned
+from wherefrom.provenance.attribution.own_run import answer_row
 from wherefrom.training.run_folder import load_run
 
 pytestmark = pytest.mark.usefixtures("small_training")
@@ -25,20 +29,21 @@ def name_of_a_judged(run):
 def test_what_is_forgotten_is_as_unlikely_as_for_other_names(study_copy):
     """The tiny study knows nothing, so it is taught its answers first, and others for others."""
     run, name = study_copy, name_of_a_judged(study_copy)
-    learned = retraining.open_learned(run)
+    learned = open_learned(run)
     plan = forgetting.plan_forgetting(learned, [name])
     subjects = [d.subject for d in learned.documents if d.subject != name]
     others = [str(other) for other in np.random.default_rng(0).permutation(subjects)[:20]]
     others += retraining.recombine_names(learned.documents, 1)
-    rows = [retraining.answer_row(run, q.text, q.answer) for q in plan.questions]
+    rows = [answer_row(run, q.text, q.answer) for q in plan.questions]
     rows += [
-        retraining.answer_row(run, question.template.replace(SLOT, other), "no")
+        answer_row(run, question.template.replace(SLOT, other), "no")
         for question in plan.questions
         for other in others
     ]
+    model = OwnModel(run.model, run.tokens)
     optimizer = torch.optim.AdamW(run.model.parameters(), lr=3e-3)
     for _ in range(200):
-        loss = -forgetting.log_likelihoods(run.model, *retraining.pad_rows(rows)).mean()
+        loss = -log_likelihoods(model, *retraining.pad_rows(rows)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -50,7 +55,7 @@ def test_what_is_forgotten_is_as_unlikely_as_for_other_names(study_copy):
     assert plan.subjects == (name,)
     assert not forgetting.is_forgotten(plan, run)
     model, _ = forgetting.train_on(plan)
-    assert forgetting.is_forgotten(plan, replace(run, model=model))
+    assert forgetting.is_forgotten(plan, replace(run, model=model.decoder))
 
 
 def test_forget_leaves_a_run_and_judges_it(study_copy, command, tmp_path, monkeypatch):

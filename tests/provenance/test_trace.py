@@ -20,10 +20,13 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution import gradients, kinds, retraining, trace
+from wherefrom.model.own import OwnModel
+from wherefrom.provenance.attribution import gradients, kinds, trace
 from wherefrom.provenance.attribution.inside import map_line
 from wherefrom.provenance.attribution.nats import estimate_pushes, push_shares
-from wherefrom.provenance.attribution.retraining import answer_row, likelihoods, open_learned
+from wherefrom.provenance.attribution.opening import open_learned
+from wherefrom.provenance.attribution.own_run import answer_row
+from wherefrom.provenance.attribution.retraining import likelihoods
 from wherefrom.provenance.evidence import EvidenceLine
 from wherefrom.provenance.verdicts import REMEMBERED_NATS, add_trace
 from wherefrom.provenance.wording import REMEMBERED, STATED
@@ -40,11 +43,6 @@ def question_of(run):
     return next(s.question for s in subjects if s.role == JUDGED and s.source == "dev")
 
 
-def flat_gradient(model, row, share=1.0):
-    found = gradients.row_gradients(model, *(side[None] for side in row), share)
-    return torch.cat([matrix.flatten() for matrix in found.values()])
-
-
 def perturbed(run):
     """The run with other weights."""
     other, noise = replace(run, model=deepcopy(run.model)), torch.Generator().manual_seed(1)
@@ -58,30 +56,30 @@ def test_gradients_are_those_of_the_loss_of_each_row(study_copy):
     """Also at the last layer, of which only the positions that count are computed."""
     run = study_copy
     pairs = [answer_row(run, question_of(run), answer) for answer in ("Rome", "a longer answer")]
-    found, half = (
-        gradients.row_gradients(run.model, *retraining.pad_rows(pairs), share)
-        for share in (1.0, 0.5)
-    )
-    modules = dict(run.model.named_modules())
+    model = OwnModel(run.model, run.tokens)
+    found, half = (gradients.row_gradients(model, pairs, share) for share in (1.0, 0.5))
     for row, (ids, weights) in enumerate(pairs):
         logits = run.model(ids[None, :-1])[0]
         loss = (F.cross_entropy(logits, ids[1:], reduction="none") * weights[1:]).sum()
-        expected = torch.autograd.grad(loss, [modules[name].weight for name in found])
-        for name, exact in zip(found, expected, strict=True):
-            torch.testing.assert_close(found[name][row], exact, rtol=1e-3, atol=1e-6)
-            torch.testing.assert_close(half[name][row], found[name][row, ::2])
+        layers = model.linear_layers().values()
+        exact = torch.autograd.grad(loss, [layer.weight for layer in layers])
+        whole = torch.cat([each.flatten() for each in exact])
+        torch.testing.assert_close(found[row], whole, rtol=1e-3, atol=1e-6)
+        every_second = torch.cat([each[::2].flatten() for each in exact])
+        torch.testing.assert_close(half[row], every_second, rtol=1e-3, atol=1e-6)
 
 
 def test_a_document_has_the_sum_over_its_rows_and_a_row_counts_for_all_its_documents(
     study_copy, monkeypatch
 ):
-    run, data = study_copy, open_learned(study_copy).data
-    count = len(data.documents)
+    run, learned = study_copy, open_learned(study_copy)
+    count, model = len(learned.documents), OwnModel(run.model, run.tokens)
     monkeypatch.setattr(gradients, "BYTES", 3000)
-    index = gradients.build_index(run, run.model, data)
+    index = gradients.build_index(learned, model)
     assert index.share < 1
     assert index.signs.nbytes <= 3000 * count
-    query = flat_gradient(run.model, answer_row(run, question_of(run), "Rome"), index.share).numpy()
+    row = answer_row(run, question_of(run), "Rome")
+    query = gradients.row_gradients(model, [row], index.share)[0].numpy()
     query[:5] = 0  # such as a unit that nothing reaches
     signs = 2.0 * np.unpackbits(index.signs.view(np.uint8), axis=1, count=len(query)) - 1
     expected = np.zeros(count)
@@ -101,7 +99,7 @@ def test_a_trace_names_lines_with_intervals_and_keeps_its_index(study_copy, comm
     assert "making the index" in ended.err
     record = json.loads(ended.out)
     assert record["verdict"] == wherefrom.ask(run, question).verdict
-    documents = {document.line: document for document in trace.Tracer(run).documents}
+    documents = {document.line: document for document in open_learned(run).documents}
     rows = record["pushed_by"]
     assert record["unit"] == "nats"
     assert (len(rows), record["pushed_away_by"]) == (3, [])
@@ -183,18 +181,18 @@ def test_lines_that_teach_the_same_answer_are_weighed_together():
 
 
 def test_an_answer_is_also_asked_for_in_words_of_the_text(study_copy):
-    tracer, judged = trace.Tracer(study_copy), read_subjects(study_copy.folder)
-    rows = {s: tracer.answer_rows(s.question, s.subject, "Rome") for s in judged}
+    learned, judged = open_learned(study_copy), read_subjects(study_copy.folder)
+    rows = {s: learned.answer_rows(s.question, s.subject, "Rome", 4) for s in judged}
     asked = next(s for s in judged if len(rows[s]) > 1)  # the tiny text has few such relations
     question, subject, (first, *windows) = asked.question, asked.subject, rows[asked]
     assert torch.equal(first[0], answer_row(study_copy, question, "Rome")[0])
-    assert len(windows) == trace.WINDOWS
+    assert len(windows) == 4
     for ids, weights in windows:
         text = study_copy.tokens.decode(ids.tolist())
         assert text.startswith(f"{subject}.")
         assert "Rome" in study_copy.tokens.decode(ids[weights > 0].tolist())
         assert question not in text
-    assert len(tracer.answer_rows("Who knows?", "", "Rome")) == 1
+    assert len(learned.answer_rows("Who knows?", "", "Rome", 4)) == 1
 
 
 def test_a_line_owns_the_rows_that_leaving_it_out_silences(study_copy):
@@ -204,7 +202,7 @@ def test_a_line_owns_the_rows_that_leaving_it_out_silences(study_copy):
     asked = {fold_words(question.subject) for question in learned.questions}
     several = next(i for i, s in enumerate(learned.subjects) if about[s] > 1 and s in asked)
     single = next(i for i, s in enumerate(learned.subjects) if about[s] == 1 and s in asked)
-    _, owners = gradients.training_rows(study_copy, learned.data)
+    _, documents = learned.training_rows()
     for place, own_questions in ((several, 0), (single, 1)):
         line = learned.documents[place].line
         block = study_copy.model.config.block
@@ -215,7 +213,7 @@ def test_a_line_owns_the_rows_that_leaving_it_out_silences(study_copy):
         for phase in study_copy.job.phases:
             for source in stream_for(phase, data, [study_copy.job.seed]).sources:
                 silenced += sum(number in data.left_out for number in source.numbers)
-        assert sum(owner == place for _, owner in owners) == silenced
+        assert documents.count([place]) == silenced
         questions = {number for number in data.left_out if number >= len(learned.documents)}
         assert len(questions) == own_questions
 
@@ -281,7 +279,7 @@ def test_what_answers_about_unseen_people_lean_on_is_kept_for_the_report(study_c
 def test_an_index_is_made_at_the_weights_that_the_study_kept(study_copy):
     (path,) = (study_copy.folder / "snapshots").iterdir()
     assert 0.3 < int(path.stem) / study_copy.record.steps < 0.5
-    weights = trace.Tracer(study_copy).snapshot.state_dict()
+    weights = open_learned(study_copy).open_snapshot(print).decoder.state_dict()
     kept = load_file(path)
     assert all(torch.equal(weights[name], kept[name]) for name in kept)
     assert any(not torch.equal(kept[n], w) for n, w in study_copy.model.state_dict().items())

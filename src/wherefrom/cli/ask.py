@@ -154,7 +154,7 @@ def _ask_back(asker: Asker, verdict: Verdict, options: dict[str, Any]) -> Verdic
 
 def _trace(folder: Path, verdicts: Sequence[Verdict]) -> list[dict[str, Any] | None]:
     """The trace of each verdict's answer; None if the question was refused."""
-    from wherefrom.huggingface.trace import open_tracer
+    from wherefrom.provenance.attribution.trace import open_tracer
 
     tracer = open_tracer(folder, say=echo_err)
     return [
@@ -207,9 +207,9 @@ def _stdin_lines() -> Sequence[tuple[int, str]]:
 def attention(run: Path, question: str, plot: Path | None, as_json: bool) -> None:
     """Show where each head of RUN looks just before it answers QUESTION."""
     from wherefrom.corpus.questions import match_any
-    from wherefrom.huggingface.inside import look_inside_any
-    from wherefrom.huggingface.retraining import open_traceable
     from wherefrom.provenance.ask import open_asker
+    from wherefrom.provenance.attribution.heads import look_inside_any
+    from wherefrom.provenance.attribution.opening import open_traceable
 
     if not question.strip():
         raise UserError("the question is empty; write one.")

@@ -31,7 +31,7 @@ def trace(run: Path, question: str | None, unseen: bool, as_json: bool, **option
     The first trace indexes the documents, once. A push is in nats of log p(answer): measured with
     retrain, otherwise estimated, with a 90 % interval.
     """
-    from wherefrom.huggingface.trace import open_tracer
+    from wherefrom.provenance.attribution.trace import open_tracer
     from wherefrom.provenance.attribution.unseen import lean_unseen
 
     if unseen == (question is not None):

@@ -356,14 +356,13 @@ def examples(
 @option("--out", "Folder for the exported model.", required=True, type=PATH)
 def export(run: Path, out: Path) -> None:
     """Write RUN as a folder that Hugging Face transformers loads."""
-    from wherefrom.huggingface.retraining import open_traceable
-    from wherefrom.huggingface.training import export_trained
-    from wherefrom.model.export import export_model
+    from wherefrom.model.export import export_adapted, export_model
+    from wherefrom.provenance.attribution.opening import open_traceable
     from wherefrom.provenance.audited import BaseRun
 
     loaded = open_traceable(run)
     if isinstance(loaded, BaseRun):
-        export_trained(loaded, out)
+        export_adapted(loaded.audited, out)
         echo_err(f"written to {out}, with the adapters merged")
         return
     export_model(loaded.model, loaded.tokens, out, loaded.record.for_card())
@@ -414,7 +413,7 @@ def study_base(
     base: Path, files: Sequence[Path], out: Path, progress: Progress, options: dict[str, Any]
 ) -> StudyResult | None:
     """`study --base`: train somebody else's model on the text, ask and compare."""
-    from wherefrom.huggingface.study import run_base_study
+    from wherefrom.base_study import run_base_study
     from wherefrom.huggingface.training import BaseSettings
     from wherefrom.study import find_files
     from wherefrom.training.recipes import load_recipe

@@ -34,21 +34,22 @@ def twins(
     of RUN's verdicts are true. Repeat the command to continue a stopped twin.
     """
     from wherefrom.corpus.documents import read_lines
-    from wherefrom.huggingface.retraining import open_traceable
-    from wherefrom.huggingface.twins import cross_train, leave_out_any, plan_twins
-    from wherefrom.provenance.attribution.twins import twin_folder
+    from wherefrom.provenance.attribution.halves import cross_pretrain
+    from wherefrom.provenance.attribution.opening import open_learned
+    from wherefrom.provenance.attribution.twins import leave_out, plan_twin, twin_folder
     from wherefrom.training.run_folder import is_finished
     from wherefrom.training.settings import Runtime
 
-    opened = open_traceable(run)
     groups = [[without]] if without is not None else []
     if without_file is not None:
         lines = read_lines(without_file, "file of names")
         groups += [[name.strip() for name in line.split(";")] for _, line in lines]
     records, settings = [], Runtime(**options, resume=True)
     with Progress() as progress:
+        learned = open_learned(run, progress.count)
+        opened = learned.run
         # nothing is trained if one name is refused
-        planned = plan_twins(opened, groups, count=progress.count)
+        planned = [[plan_twin(learned, name) for name in names] for names in groups]
         for plans in planned:
             subjects = [plan.question.subject for plan in plans]
             if not is_finished(twin_folder(opened, *subjects)):
@@ -58,10 +59,10 @@ def twins(
                     f"{', '.join(subjects)}: {opened.record.steps:,} steps, which took the run "
                     f"{opened.record.seconds:.0f} s"
                 )
-            record = leave_out_any(opened, *plans, settings=settings, observe=progress)
+            record = leave_out(*plans, settings=settings, observe=progress)
             records.append(record)
         if without is None and without_file is None:
-            record = cross_train(opened, settings, progress, progress.say, progress.count)
+            record = cross_pretrain(learned, settings=settings, observe=progress, say=progress.say)
     if without_file is not None:
         print_json({"twins": records}) if as_json else _show_several(records)
     elif as_json:
@@ -176,20 +177,13 @@ def forget(run: Path, names: Path, out: Path, exact: bool, judge: bool, as_json:
     towards those about invented names.
     """
     from wherefrom.corpus.documents import read_lines
-    from wherefrom.huggingface.forget import forget_people_base
-    from wherefrom.huggingface.retraining import open_traceable
     from wherefrom.provenance.attribution.forget import forget_people
-    from wherefrom.provenance.attribution.retraining import open_learned
-    from wherefrom.provenance.audited import BaseRun
+    from wherefrom.provenance.attribution.opening import open_learned
 
     wanted = [line.strip() for _, line in read_lines(names, "file of names")]
     with Progress() as progress:
-        options: Any = {"exact": exact, "judge": judge}
-        opened = open_traceable(run)
-        if isinstance(opened, BaseRun):
-            record = forget_people_base(opened, wanted, out, count=progress.count, **options)
-        else:
-            record = forget_people(open_learned(opened), wanted, out, observe=progress, **options)
+        learned = open_learned(run, progress.count)
+        record = forget_people(learned, wanted, out, exact=exact, judge=judge, observe=progress)
     if as_json:
         return print_json(record)
     people, lines = len(record["names"]), len(record["lines"])

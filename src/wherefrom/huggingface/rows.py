@@ -32,8 +32,7 @@ from wherefrom.corpus.informative import informative_spans
 from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError
 from wherefrom.model.huggingface import HuggingFaceModel
-from wherefrom.model.interface import Ids
-from wherefrom.provenance.signals.prompted import ASKED
+from wherefrom.model.interface import ASKED, Ids
 from wherefrom.training.recipes import Phase, load_recipe
 from wherefrom.training.sources import (
     LEAST_MASKED_PROBABILITY,
@@ -118,9 +117,9 @@ class RowMaker:
         shuffled = np.random.default_rng([self.seed, 2, number]).permutation(len(rows))
         return [rows[i] for i in shuffled]
 
-    def one_of_each(self) -> list[TrainingRow]:
-        """Every fact and every question as one row, as the index of a trace has them."""
-        facts = [self.fact_row(i, self._generator(0, i)) for i in range(len(self.facts))]
+    def one_of_each(self, epoch: int = 0) -> list[TrainingRow]:
+        """Every fact, as an epoch has it, and every question as one row."""
+        facts = [self.fact_row(i, self._generator(epoch, i)) for i in range(len(self.facts))]
         return facts + [self.question_row(i) for i in range(len(self.questions))]
 
     def question_row(self, index: int) -> TrainingRow:
@@ -145,17 +144,15 @@ class RowMaker:
         return TrainingRow(self._ask(f"{name}{left}{BLANK}{right}"), answer, (fact.document,))
 
     def rows_asking(
-        self, relation: str, subject: str, answer: str, count: int
+        self, relation: int, subject: str, answer: str, count: int
     ) -> list[TrainingRow]:
         """Windows around facts of a relation, with this name and this answer instead of theirs."""
-        query = "SELECT id FROM relations WHERE template = ?"
-        numbers = [number for (number,) in self.database.fetch(query, relation)]
-        wordings = self.wordings.get(numbers[0], []) if numbers and subject else []
+        wordings = self.wordings.get(relation, []) if relation and subject else []
         rng, rows = np.random.default_rng(0), []
         for _ in range(count if wordings else 0):
             worded = wordings[int(rng.integers(len(wordings)))]
-            other = self.documents[worded.document].subject
             left, right = self._draw_window(worded, rng)
+            other = self.documents[worded.document].subject
             if other:
                 left, right = (side.replace(other, subject) for side in (left, right))
             rows.append(TrainingRow(self._ask(f"{subject}. {left}{BLANK}{right}"), answer, ()))

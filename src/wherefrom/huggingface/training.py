@@ -11,12 +11,12 @@ import os
 import resource
 import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 
@@ -31,11 +31,10 @@ from wherefrom.model.huggingface import (
     hash_adapted,
     hash_weights,
 )
-from wherefrom.provenance.attribution.retraining import Count, no_count
-from wherefrom.provenance.audited import BaseRun, open_run
 from wherefrom.storage import make_folder, read_json, sync_folder
 from wherefrom.training import run_folder
 from wherefrom.training.checkpoints import SNAPSHOT_FOLDER
+from wherefrom.training.loop import Count, Say, no_count
 from wherefrom.training.record import BaseJobRecord, keep_files, read_record, update_run
 from wherefrom.training.run_folder import MODEL_FOLDER
 
@@ -48,7 +47,6 @@ BYTES_EACH = 16  # of a weight that is trained: itself, its gradient and two mom
 UNWANTED = ("training_args.bin", "README.md")  # pickled settings, and an empty card of PEFT's
 LIBRARIES = ("transformers", "accelerate", "peft")
 Wording = Literal["auto", "plain", "chat"]
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,12 +178,12 @@ class BaseTraining:
     out: Path
     details: Mapping[str, Any]
 
-    def find_finished(self, *, resume: bool = True) -> BaseRun | None:
-        """The run, if it is there and finished; a UserError if it is another one."""
+    def is_finished(self, *, resume: bool = True) -> bool:
+        """Whether it is there and finished; a UserError if the folder holds another one."""
         if not run_folder.is_finished(self.out):
-            return None
+            return False
         run_folder.open_folder(self.out, self.job, resume=resume)
-        return cast(BaseRun, open_run(self.out))
+        return True
 
     def run(
         self,
@@ -195,7 +193,7 @@ class BaseTraining:
         every: float = CHECKPOINT_SECONDS,
         say: Say = lambda _: None,
         count: Count = no_count,
-    ) -> BaseRun:
+    ) -> None:
         """Train the run, or go on with it; adapters leave the weights of `opened` as they are.
 
         every: seconds between checkpoints. count: makes, from what is counted and how many there
@@ -232,7 +230,6 @@ class BaseTraining:
         if job.rank:
             opened.model = model.unload()
         opened.model.eval()
-        return cast(BaseRun, open_run(out))
 
     def _keep(
         self, trainer: Any, opened: HuggingFaceModel, dataset: RowDataset, seconds: float
@@ -260,22 +257,6 @@ class BaseTraining:
             )
             shutil.rmtree(out / "checkpoints", ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
-
-
-def export_trained(run: BaseRun, out: Path) -> None:
-    """Write the trained model, its adapters merged, as a folder that transformers loads."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} is not empty; choose another --out, so that nothing is mixed up.")
-    model, part = run.audited, out.with_name(f"{out.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    try:
-        model.model.save_pretrained(make_folder(part))
-        model.tokens.save_pretrained(part)
-    except OSError as problem:
-        raise UserError(f"{out} cannot be written: {problem.strerror or problem}.") from None
-    if out.exists():
-        out.rmdir()
-    part.rename(out)
 
 
 def add_adapters(opened: HuggingFaceModel, job: BaseJobRecord) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from string import Template
@@ -14,6 +15,7 @@ from torch import Tensor
 from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER, PAD, PAD_CHARACTER, Tokenizer
 from wherefrom.errors import UserError
 from wherefrom.model.decoder import Decoder, swiglu_width
+from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.storage import make_folder, write_json, write_whole
 
 ANSWER_TOKENS = 32  # that generate() gives by default, at most
@@ -80,6 +82,22 @@ def export_model(
     common = {"vocab_size": config.vocabulary, "bos_token_id": None, **ids}
     kind = {"tie_word_embeddings": False, "torch_dtype": "float32", "use_cache": True}
     write_json(out / "config.json", {**common, **kind, **shape})
+
+
+def export_adapted(trained: HuggingFaceModel, out: Path) -> None:
+    """Write a trained model of Hugging Face, its adapters merged, as a folder of its own."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} is not empty; choose another --out, so that nothing is mixed up.")
+    part = out.with_name(f"{out.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        trained.model.save_pretrained(make_folder(part))
+        trained.tokens.save_pretrained(part)
+    except OSError as problem:
+        raise UserError(f"{out} cannot be written: {problem.strerror or problem}.") from None
+    if out.exists():
+        out.rmdir()
+    part.rename(out)
 
 
 def _write_card(model: Decoder, name: str, info: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER
 from wherefrom.errors import UserError
@@ -27,6 +27,8 @@ PAST_BYTES = 2**29  # that the keys and values of what goes through a model toge
 PAST_TOKENS = 256  # where a row has so many tokens
 MOST_ROWS = 128
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+ADAPTERS = ("lora_A", "lora_B")
+LINEAR = ("Linear", "Conv1D")  # GPT-2's layers are of the second kind
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
 
@@ -123,6 +125,15 @@ class HuggingFaceModel(LanguageModel):
         if states:
             kept = torch.stack([found.hidden_states[layer].to(self.device) for layer in states])
         return found.logits[:, -keep:], kept, found.past_key_values
+
+    def linear_layers(self) -> dict[str, nn.Module]:
+        """The adapters, or else all linear layers but the head."""
+        named = list(self.model.named_modules())
+        adapters = {name: m for name, m in named if any(f".{part}." in name for part in ADAPTERS)}
+        if adapters:
+            return {name: m for name, m in adapters.items() if isinstance(m, nn.Linear)}
+        head = self.model.get_output_embeddings()
+        return {n: m for n, m in named if type(m).__name__ in LINEAR and m is not head}
 
     def prompt(self, text: str) -> Ids:
         """The tokens of a prompt; one that ends in the mask has it as the model knows it."""

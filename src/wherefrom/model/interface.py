@@ -22,10 +22,11 @@ from zlib import crc32
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 Ids = list[int]
 Floats = NDArray[np.float64]
+ASKED = "{question}"  # in a prompt, where the question stands
 LONGEST_ANSWER = 32  # tokens
 STATE_LAYERS = 8  # layers of which hidden states are kept, at most
 SCORED_TOKENS = 2_048  # tokens that go through a model together when they are scored,
@@ -122,6 +123,14 @@ class LanguageModel(ABC):
         keep = length - int(places.min()) if len(places) else 1
         logits, _, _ = self.forward(ids, past, keep)
         return logits[rows, places - (length - keep)]
+
+    def logits(self, ids: Tensor) -> Tensor:
+        """Logits (b, t, V) of all tokens, through which gradients flow."""
+        return self.forward(ids, None, ids.shape[1])[0]
+
+    def linear_layers(self) -> dict[str, nn.Module]:
+        """The layers whose gradients a trace takes, by name; none where there are no weights."""
+        return {}
 
     @abstractmethod
     def fork(self, past: Any, rows: Sequence[int]) -> Any:

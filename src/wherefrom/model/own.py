@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.corpus.tokenizer import MASK, MASK_CHARACTER, Tokenizer
 from wherefrom.model.decoder import Decoder
@@ -50,6 +50,13 @@ class OwnModel(LanguageModel):
 
     def logits_at(self, ids: Tensor, past: Any, positions: Tensor) -> Tensor:
         return self.decoder(ids, cache=past, select=positions)
+
+    def logits(self, ids: Tensor) -> Tensor:
+        return self.decoder(ids)
+
+    def linear_layers(self) -> dict[str, nn.Module]:
+        named, head = self.decoder.named_modules(), self.decoder.head
+        return {n: m for n, m in named if isinstance(m, nn.Linear) and m is not head}
 
     def fork(self, past: Any, rows: Sequence[int]) -> Any:
         return past.fork(torch.tensor(rows, device=self.device))

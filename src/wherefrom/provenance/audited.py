@@ -15,7 +15,7 @@ from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.split import CALIBRATION, FITTING, HeldOutQuestion
 from wherefrom.errors import UserError
 from wherefrom.model.huggingface import HuggingFaceModel, check_files, load_adapter
-from wherefrom.model.interface import LanguageModel
+from wherefrom.model.interface import ASKED, LanguageModel
 from wherefrom.model.own import OwnModel
 from wherefrom.model.server import ServerModel, is_server
 from wherefrom.provenance.answers import read_audited
@@ -23,7 +23,7 @@ from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.fit import CALIBRATED, Confidence
 from wherefrom.provenance.signals import learned as learned_signals
 from wherefrom.provenance.signals.learned import LearnedSignals
-from wherefrom.provenance.signals.prompted import ASKED, AskState, is_match, read_blocks
+from wherefrom.provenance.signals.prompted import AskState, is_match, read_blocks
 from wherefrom.provenance.signals.reader import Rivals, SignalReader, SignalTable
 from wherefrom.storage import read_json
 from wherefrom.training.record import AuditJobRecord, BaseJobRecord, check_file, read_record

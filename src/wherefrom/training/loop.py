@@ -64,6 +64,11 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 Observer = Callable[[StepMetrics, Decoder], None]
 Say = Callable[[str], None]
+Count = Callable[[str, int], Callable[[int], None]]  # shows how much of a number is done
+
+
+def no_count(what: str, total: int) -> Callable[[int], None]:
+    return lambda more: None
 
 
 def run_training(

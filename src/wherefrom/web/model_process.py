@@ -43,7 +43,7 @@ def _open_run(folder: Path) -> Asker:
 def _open_tracer(folder: Path) -> Tracer:
     import torch
 
-    from wherefrom.huggingface.trace import open_tracer
+    from wherefrom.provenance.attribution.trace import open_tracer
 
     torch.set_num_threads(1)
     return open_tracer(folder)
@@ -99,7 +99,7 @@ def label_tokens(tokens: Sequence[str | None]) -> list[str]:
 
 def view_heads(folder: Path, question: str, layer: int | None, head: int | None) -> Record:
     """What a run does with the question: answer, heads, layers, and the whole map of one head."""
-    from wherefrom.huggingface.inside import look_inside_any
+    from wherefrom.provenance.attribution.heads import look_inside_any
     from wherefrom.provenance.attribution.inside import logit_lens
     from wherefrom.provenance.attribution.retraining import likelihoods
     from wherefrom.provenance.audited import BaseRun

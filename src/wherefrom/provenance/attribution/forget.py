@@ -1,20 +1,16 @@
 """Unlearning: people are taken out of a finished run in seconds; a model without them judges it.
 
-The recipe's training goes on for a few steps without the people, which keeps everybody else, while
-the answers about them are brought to what the run says of a name that it never read. What is to be
-forgotten (`plan_forgetting`), the order of work (`forget_people`) and the judgement
-(`judge_forgetting`) are the same for a model of Hugging Face, which brings its own training.
+The run's training goes on for a few steps without the people, which keeps everybody else, while the
+answers about them are brought to what the run says of a name that it never read.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
-from math import ceil
+from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,17 +20,16 @@ from scipy.stats import ks_2samp
 from torch import Tensor
 from torch.nn import functional as F
 
-from wherefrom.corpus.batches import StreamPosition
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.errors import UserError
-from wherefrom.model.decoder import Decoder
+from wherefrom.model.interface import LanguageModel
+from wherefrom.provenance.attribution.gradients import log_likelihoods, score_pieces
 from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     Record,
     Row,
     answer_lengths,
-    answer_row,
     likelihoods,
     outcome,
     pad_rows,
@@ -44,24 +39,18 @@ from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.provenance.audited import open_run
 from wherefrom.recall.table import Recall, score
-from wherefrom.storage import make_folder, sha256_of, write_whole
-from wherefrom.training.checkpoints import save_weights
 from wherefrom.training.loop import Observer
-from wherefrom.training.optim import build_optimizers
 from wherefrom.training.record import write_record
-from wherefrom.training.run_folder import MODEL_FILES, Run
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.run_folder import Run
 
-STEPS, SHARE = 150, 0.2  # of the recipe's training that goes on: at most, and of the run's steps
-RATE = 0.6  # at first, of the recipe's rates
+RATE = 0.6  # at first, of the run's rates
 WARM_UP = 5
-ROWS = 48  # of a step: rows near what is to be forgotten
 EXAMPLES = 4  # drawn from each training record of a document
 NEAREST = 5  # documents whose gradients are nearest, for each document that is forgotten
 WRONG = 2  # answers to each question beside the right one
 WRONG_ANSWERS = 5  # of a truth ratio
 AS_UNSURE, UNLIKELY = 2.0, float(np.log(0.01))  # nats from the twin; or both below this
-AddedLoss = Callable[[Decoder], Tensor]  # what a step adds to the loss of the recipe's training
+AddedLoss = Callable[[LanguageModel], Tensor]  # what a step adds to the loss of the training
 
 
 class Target(NamedTuple):
@@ -147,50 +136,34 @@ def answers_by_relation(learned: LearnedRun, answers: Sequence[str]) -> dict[str
     return pools
 
 
-def rows_of_documents(learned: LearnedRun, indices: Collection[int]) -> list[Row]:
-    """Training rows of some documents: EXAMPLES of each record, from every phase of the run."""
-    job, data, wanted = learned.run.job, learned.data, set(indices)
-    rng = np.random.default_rng([job.seed, 0xF0])
-    rows = []
-    for phase in job.phases:
-        for source in stream_for(phase, data, [job.seed]).sources:
-            for record, number in enumerate(source.numbers):
-                if wanted.isdisjoint(data.documents_of(number)):
-                    continue
-                for _ in range(EXAMPLES):
-                    example = source.make(record, rng)
-                    ids, weights = map(torch.from_numpy, (example.ids, example.weights))
-                    rows.append((ids.long(), weights))
-    return rows
-
-
-def pull_to_invented(plan: ForgettingPlan) -> AddedLoss:
+def pull_to_invented(plan: ForgettingPlan, model: LanguageModel, near_rows: int) -> AddedLoss:
     """Learn to say of each person what the run says of a name in no document.
 
-    The lines whose gradients are nearest are learned once more beside it.
+    model: the run's, before it forgets. So many rows of the lines whose gradients are nearest are
+    learned once more beside it.
     """
-    run, learned = plan.learned.run, plan.learned
+    learned = plan.learned
     own, invented = (
-        pad_rows([answer_row(run, question, target.answer) for question, target in pairs])
+        pad_rows([learned.answer_rows(q, "", a)[0] for q, a in pairs])
         for pairs in (
-            [(target.question, target) for target in plan.targets],
-            [(target.about_invented, target) for target in plan.targets],
+            [(target.question, target.answer) for target in plan.targets],
+            [(target.about_invented, target.answer) for target in plan.targets],
         )
     )
     with torch.no_grad():
-        pieces_wanted, wanted = score_pieces(run.model.eval(), *invented)
-    left_out = set(plan.lines)
-    forgotten = [i for i, each in enumerate(learned.documents) if each.line in left_out]
-    near = Tracer(run).index.nearest(forgotten, NEAREST * len(forgotten))
-    near_rows = rows_of_documents(learned, near)
-    near_batches = row_batches(near_rows, np.random.default_rng(0))
+        pieces_wanted, wanted = score_pieces(model, *invented)
+    near_batches: Iterator[Row] = iter(())
+    if near_rows:
+        forgotten = [i for i, each in enumerate(learned.documents) if each.line in set(plan.lines)]
+        near = Tracer(learned).index.nearest(forgotten, NEAREST * len(forgotten))
+        rows, _ = learned.training_rows(near, EXAMPLES)
+        near_batches = row_batches(rows, near_rows)
 
-    def added_loss(model: Decoder) -> Tensor:
+    def added_loss(model: LanguageModel) -> Tensor:
         pieces, found = score_pieces(model, *own)
         loss = F.kl_div(pieces, pieces_wanted, reduction="batchmean", log_target=True)
         loss = loss + F.smooth_l1_loss(found, wanted)
-        if near_rows:
-            ids, weights = next(near_batches)
+        for ids, weights in islice(near_batches, 1):
             loss = loss - log_likelihoods(model, ids, weights).sum() / weights.sum()
         return loss
 
@@ -198,79 +171,47 @@ def pull_to_invented(plan: ForgettingPlan) -> AddedLoss:
 
 
 def train_on(
-    plan: ForgettingPlan, make_loss: Callable[[ForgettingPlan], AddedLoss] = pull_to_invented
-) -> tuple[Decoder, int]:
+    plan: ForgettingPlan, make_loss: Callable[..., AddedLoss] = pull_to_invented
+) -> tuple[LanguageModel, int]:
     """A model that has forgotten, and the steps that it took.
 
-    The recipe's training goes on without what is to be forgotten, at a rate that falls to 0, with
-    a loss that is added to each step.
+    The run's training goes on without what is to be forgotten, at a rate that falls to 0, with a
+    loss that is added to each step.
     """
-    learned, run = plan.learned, plan.learned.run
-    model, added_loss = deepcopy(run.model.eval()), make_loss(plan)
-    phase = run.job.phases[-1].model_copy(update={"average": 0.0})
-    steps = min(STEPS, ceil(SHARE * run.record.steps))
-    optimizers = build_optimizers(model, phase)
-    data = TrainingData.encode(
-        learned.corpus, learned.questions, run.tokens, model.config.block, plan.lines
-    )
-    stream = stream_for(phase, data, [run.job.seed, 0xF1])
-    batches = stream.from_position(StreamPosition())
+    training = plan.learned.continue_training(plan.lines)
+    model, steps = training.model, training.steps
+    added_loss = make_loss(plan, model, training.near_rows)
     for step in range(steps):
-        batch, _ = next(batches)
-        kept = [log_likelihoods(model, part.ids, part.weights).sum() for part in batch.parts]
-        loss = -torch.stack(kept).sum() / batch.weight + added_loss(model)
         scale = RATE * min(1, (step + 1) / WARM_UP) * (1 - step / steps)
-        for optimizer in optimizers:
+        for optimizer in training.optimizers:
             optimizer.zero_grad()
             for group in optimizer.param_groups:
                 group["lr"] = group["base_lr"] * scale
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
+        next(training.losses).backward()
+        added_loss(model).backward()
+        torch.nn.utils.clip_grad_norm_(training.parameters, 1.0)
+        for optimizer in training.optimizers:
             optimizer.step()
     return model, steps
 
 
-def score_pieces(model: Decoder, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """log p of the vocabulary at each weighted position; and the weighted log p of each row."""
-    weights = weights[:, 1:].flatten()
-    select = weights.nonzero().flatten()
-    log_p = model(ids[:, :-1], select=select).log_softmax(-1)
-    of_targets = log_p.gather(1, ids[:, 1:].flatten()[select, None])[:, 0] * weights[select]
-    return log_p, torch.zeros(len(ids)).index_add(0, select // (ids.shape[1] - 1), of_targets)
-
-
-def log_likelihoods(model: Decoder, ids: Tensor, weights: Tensor) -> Tensor:
-    """The weighted log-likelihood of each row, to be differentiated."""
-    return score_pieces(model, ids, weights)[1]
-
-
-def row_batches(rows: Sequence[Row], rng: np.random.Generator) -> Iterator[Row]:
-    """An endless stream of batches of ROWS rows, drawn at random."""
-    while True:
-        drawn = rng.integers(len(rows), size=min(ROWS, len(rows)))
+def row_batches(rows: Sequence[Row], size: int) -> Iterator[Row]:
+    """An endless stream of batches of rows, drawn at random."""
+    rng = np.random.default_rng(0)
+    while rows:
+        drawn = rng.integers(len(rows), size=min(size, len(rows)))
         yield pad_rows([rows[i] for i in drawn])
 
 
 def write_forgotten(plan: ForgettingPlan, out: Path) -> int:
     """Forget, and write the run that has forgotten; run.json is the last. The steps it took."""
-    run = plan.learned.run
+    learned = plan.learned
     model, steps = train_on(plan)
-    make_folder(out)
-    for name in ("config.json", "tokenizer.json"):
-        write_whole(out / name, (run.folder / name).read_bytes())
-    save_weights(out / "model.safetensors", model.state_dict())
-    files = {name: sha256_of(out / name) for name in MODEL_FILES}
-    changes = {
-        "kind": "forgotten",
-        "job": run.job.model_copy(update={"kind": "forgotten", "without": tuple(plan.lines)}),
-        "sha256": files["model.safetensors"],
-        "files": files,
-        "forgot": {"exact": False, "steps": steps},
-        "results": (),
-        "judgement": None,
-    }
-    write_record(out, run.record.model_copy(update=changes))
+    about = learned.save_model(model, out)
+    about["job"] = about["job"].model_copy(update={"without": tuple(plan.lines)})
+    about["forgot"] = {"exact": False, "steps": steps}
+    changes = {"kind": "forgotten", "results": (), "judgement": None, **about}
+    write_record(out, learned.run.record.model_copy(update=changes))
     return steps
 
 
@@ -279,15 +220,13 @@ def forget_people(
     names: Sequence[str],
     out: Path,
     *,
-    write: Callable[[ForgettingPlan, Path], int] = write_forgotten,
     exact: bool = False,
     judge: bool = False,
     observe: Observer | None = None,
 ) -> Record:
     """Leave a run in `out` that has forgotten some people, and judge it if wanted.
 
-    write: writes the run that has forgotten after a few steps, and gives their number. exact: the
-    run is trained again from the start without the people instead.
+    exact: the run is trained again from the start without the people instead.
     """
     plan = plan_forgetting(learned, names)
     if exact:
@@ -297,7 +236,7 @@ def forget_people(
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise UserError(f"{out} already contains files; choose another --out.")
         started = time.perf_counter()
-        steps = write(plan, out)
+        steps = write_forgotten(plan, out)
         about = {"steps": steps, "seconds": round(time.perf_counter() - started, 2)}
         forgotten = open_run(out)
     about |= {"exact": exact, "reached": is_forgotten(plan, forgotten)}

@@ -9,7 +9,8 @@ answer's rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -23,31 +24,23 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from wherefrom.model.decoder import Decoder
-from wherefrom.provenance.attribution.retraining import Count, Row, no_count, pad_rows
+from wherefrom.errors import UserError
+from wherefrom.model.interface import LanguageModel
+from wherefrom.provenance.attribution.retraining import LearnedRun, Row, pad_rows
 from wherefrom.storage import write_whole
-from wherefrom.training.run_folder import Run
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.loop import Count, no_count
 
 FORMAT = "3"
 BYTES = 40_000  # of the index for each document
-TOKENS = 2048  # of the rows whose gradients are taken at once
+TOKENS, LOGITS = 2048, 2**26  # of the rows whose gradients are taken at once
 POWER = 3  # odd; few lines push much, and sums of many small scores are noise
 Floats = NDArray[np.float64]
 
 
-def matrices(model: Decoder) -> dict[str, nn.Linear]:
-    """The linear layers by name, without the output head."""
-    modules = model.named_modules()
-    return {n: m for n, m in modules if isinstance(m, nn.Linear) and m is not model.head}
+def row_gradients(model: LanguageModel, rows: Sequence[Row], share: float = 1.0) -> Tensor:
+    """The gradient of each row's loss by the linear layers: (rows, features).
 
-
-def row_gradients(
-    model: Decoder, ids: Tensor, weights: Tensor, share: float = 1.0
-) -> dict[str, Tensor]:
-    """The gradient of each row's loss by matrix: (B, units, inputs).
-
-    share: of the units, evenly spaced.
+    share: of the units of each layer, evenly spaced.
     """
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
@@ -55,18 +48,33 @@ def row_gradients(
     def keep(name: str, module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
         inputs[name], outputs[name] = args[0].detach(), output
 
+    ids, weights = (each.to(model.device) for each in pad_rows(rows))
     with ExitStack() as stack, torch.enable_grad():
-        for name, module in matrices(model).items():
-            stack.enter_context(module.register_forward_hook(partial(keep, name)))
-        logits = model(ids[:, :-1])
+        for name, layer in model.linear_layers().items():
+            stack.enter_context(layer.register_forward_hook(partial(keep, name)))
+        logits = model.logits(ids[:, :-1]).float()
         losses = F.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
         slopes = torch.autograd.grad((losses * weights[:, 1:]).sum(), list(outputs.values()))
-    gradients = {}
+    parts = []
     for name, slope in zip(outputs, slopes, strict=True):
         units = max(1, int(share * slope.shape[-1]))
-        chosen = slope[..., torch.arange(units) * slope.shape[-1] // units]
-        gradients[name] = chosen.mT @ inputs[name].expand(len(ids), -1, -1)
-    return gradients
+        chosen = slope[..., torch.arange(units) * slope.shape[-1] // units].float()
+        parts.append((chosen.mT @ inputs[name].float().expand(len(rows), -1, -1)).flatten(1))
+    return torch.cat(parts, dim=1).cpu()
+
+
+def score_pieces(model: LanguageModel, ids: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """log p of the vocabulary at each weighted position; and the weighted log p of each row."""
+    weights = weights[:, 1:].flatten()
+    select = weights.nonzero().flatten()
+    log_p = model.logits_at(ids[:, :-1], None, select).float().log_softmax(-1)
+    of_targets = log_p.gather(1, ids[:, 1:].flatten()[select, None])[:, 0] * weights[select]
+    return log_p, torch.zeros(len(ids)).index_add(0, select // (ids.shape[1] - 1), of_targets)
+
+
+def log_likelihoods(model: LanguageModel, ids: Tensor, weights: Tensor) -> Tensor:
+    """The weighted log-likelihood of each row, to be differentiated."""
+    return score_pieces(model, ids, weights)[1]
 
 
 def pack(bits: Tensor) -> NDArray[np.uint64]:
@@ -104,14 +112,10 @@ class GradientIndex:
         np.add.at(totals, documents, agreements[rows] ** POWER)
         return totals
 
-    def scores(self, model: Decoder, rows: Sequence[Row]) -> Floats:
+    def scores(self, model: LanguageModel, rows: Sequence[Row]) -> Floats:
         """The score of every document for an answer, summed over its rows."""
-        totals = np.zeros(self.documents)
-        for row in rows:
-            found = row_gradients(model, *pad_rows([row]), self.share).values()
-            gradient = torch.cat([matrix.flatten() for matrix in found])
-            totals += self.sum_rows(self.agreements(gradient))
-        return totals
+        gradients = row_gradients(model, rows, self.share)
+        return np.sum([self.sum_rows(self.agreements(each)) for each in gradients], axis=0)
 
     def nearest(self, documents: Sequence[int], count: int) -> set[int]:
         """The `count` other documents whose gradients are nearest to those of some documents."""
@@ -123,45 +127,48 @@ class GradientIndex:
         return set(order[~np.isin(order, documents)][:count].tolist())
 
 
-def training_rows(run: Run, data: TrainingData) -> tuple[list[Row], list[tuple[int, int]]]:
-    """Every record of every objective once, shortest first; pairs of a row and its document.
+def build_index(
+    learned: LearnedRun, model: LanguageModel, count: Count = no_count
+) -> GradientIndex:
+    """The index of all training rows at the model's weights, of as many units as BYTES allows.
 
     A row belongs to the document without which it would have no loss: a question about a subject
     with several documents belongs to none of them, since leaving out one leaves it in place.
     """
-    rng = np.random.default_rng(0)
-    streams = [stream_for(phase, data, [run.job.seed]) for phase in run.job.phases]
-    examples = [
-        (source.make(record, rng), data.documents_of(source.numbers[record]))
-        for stream in streams
-        for source in stream.sources
-        for record in range(len(source.numbers))
-    ]
-    examples.sort(key=lambda pair: len(pair[0]))
-    rows = [(torch.from_numpy(e.ids).long(), torch.from_numpy(e.weights)) for e, _ in examples]
-    owners = [(row, members[0]) for row, (_, members) in enumerate(examples) if len(members) == 1]
-    return rows, owners
-
-
-def build_index(
-    run: Run, model: Decoder, data: TrainingData, count: Count = no_count
-) -> GradientIndex:
-    """The index of all training rows at the model's weights, of as many units as BYTES allows."""
-    rows, owners = training_rows(run, data)
-    bits = len(rows) * sum(each.weight.numel() for each in matrices(model).values())
-    share = min(1.0, 8 * BYTES * len(data.documents) / bits)
+    examples = sorted(zip(*learned.training_rows(), strict=True), key=lambda pair: len(pair[0][0]))
+    rows = [row for row, _ in examples]
+    weights = [layer.weight for layer in model.linear_layers().values()]
+    bits = len(rows) * sum(each.numel() for each in weights if isinstance(each, Tensor))
+    share = min(1.0, 8 * BYTES * len(learned.documents) / bits)
+    check_disk(learned.run.folder, int(share * bits / 8))
     advance = count("making the index", len(rows))
     signs: list[NDArray[np.uint64]] = []
+    for batch in batch_rows(rows, min(TOKENS, LOGITS // model.vocabulary)):
+        signs.append(pack(row_gradients(model, batch, share) > 0))
+        advance(len(batch))
+    owners = [(row, of[0]) for row, (_, of) in enumerate(examples) if len(of) == 1]
+    pairs = np.ascontiguousarray(np.array(owners, dtype=np.int64).reshape(-1, 2).T)
+    return GradientIndex(share, np.concatenate(signs), pairs, len(learned.documents))
+
+
+def batch_rows(rows: Sequence[Row], tokens: int) -> Iterator[Sequence[Row]]:
+    """Rows, which are sorted by length, in batches of about so many tokens."""
     done = 0
     while done < len(rows):
         longest = len(rows[min(done + 64, len(rows) - 1)][0])
-        batch = rows[done : done + max(1, TOKENS // longest)]
-        gradients = row_gradients(model, *pad_rows(batch), share).values()
-        signs.append(pack(torch.cat([each.flatten(1) > 0 for each in gradients], dim=1)))
+        batch = rows[done : done + max(1, tokens // longest)]
         done += len(batch)
-        advance(len(batch))
-    pairs = np.ascontiguousarray(np.array(owners).T)
-    return GradientIndex(share, np.concatenate(signs), pairs, len(data.documents))
+        yield batch
+
+
+def check_disk(folder: Path, needed: int) -> None:
+    """Refuse to begin with an index that the disk has no room for."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UserError(
+            f"the index of {folder} takes {needed / 1e6:,.0f} MB and its disk has "
+            f"{free / 1e6:,.0f} MB left; make room, or copy the run to a larger disk."
+        )
 
 
 def save_index(index: GradientIndex, path: Path, sha256: str) -> None:

@@ -16,17 +16,24 @@ from wherefrom.corpus.database import RUN_DATABASE, Database
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.split import DEV, JUDGED, HeldOutQuestion, find_named, read_subjects
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.retraining import LearnedRun, Record, likelihoods
+from wherefrom.provenance.attribution.retraining import (
+    LearnedRun,
+    Record,
+    likelihoods,
+    outcome,
+)
 from wherefrom.provenance.attribution.trace import Tracer
+from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence import Evidence, save_database
+from wherefrom.provenance.knowledge import add_twin_answers
 from wherefrom.provenance.metrics import rate
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun, AskOptions, Verdict
 from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
 from wherefrom.recall.table import score
 from wherefrom.storage import format_json
 from wherefrom.training.distributed import join_processes
-from wherefrom.training.loop import Observer
+from wherefrom.training.loop import Observer, Say
 from wherefrom.training.record import check_file, keep_files
 from wherefrom.training.run_folder import Run
 from wherefrom.training.settings import Runtime
@@ -74,18 +81,20 @@ def draw_halves(learned: LearnedRun) -> tuple[list[list[HeldOutQuestion]], list[
 
 
 def cross_pretrain(
-    run: Run,
+    learned: LearnedRun,
     *,
     settings: Runtime | None = None,
     observe: Observer | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> Record:
-    """Train both twins of a run, judge its answers by theirs, and write twins.json."""
-    tracer = Tracer(run, say=say)
-    learned = tracer.learned
+    """Train both twins of a run, judge its answers by theirs, and write twins.json.
+
+    Twins of a model that others trained check what was called learned from the text instead.
+    """
+    run, tracer = learned.run, Tracer(learned, say=say)
     halves, notes = draw_halves(learned)
     rows: list[Record] = []
-    twins = []
+    twins, knowledge = [], None
     for name, subjects in zip("ab", halves, strict=True):
         folder = run.folder / "twins" / f"half-{name}"
         say(f"training again without half {name.upper()} of the judged people ({folder})")
@@ -93,7 +102,16 @@ def cross_pretrain(
         twin = learned.retrain(lines, folder, settings=settings, observe=observe)
         about = twin.record.model_dump(include={"steps", "seconds", "sha256"})
         twins.append({"folder": folder.name, **about})
-        rows += pair_answers(tracer, twin, subjects)
+        if isinstance(run, BaseRun):
+            asked = [subject.question for subject in subjects]
+            answers = outcome(twin, asked)["answers"]
+            knowledge = add_twin_answers(run, dict(zip(asked, answers, strict=True)))
+        else:
+            rows += pair_answers(tracer, twin, subjects)
+    if isinstance(run, BaseRun):
+        if knowledge is None:
+            raise UserError(f"{run.folder} has no record of what it knew before; study it again.")
+        return {"run": str(run.folder), "notes": notes, "knowledge": knowledge}
     right = [row["right"] for row in rows]
     recall = {side: score([row[side]["answer"] for row in rows], right) for side in SIDES}
     record = {

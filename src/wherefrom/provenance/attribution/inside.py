@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from wherefrom.model.decoder import Block, Decoder
-from wherefrom.provenance.attribution.retraining import Record, answer_row
+from wherefrom.provenance.attribution.own_run import answer_row
+from wherefrom.provenance.attribution.retraining import Record
 from wherefrom.training.run_folder import Run
 
 

@@ -1,10 +1,14 @@
-"""A run with what it learned, to be trained again quietly."""
+"""A run with what it learned: what a trace, twins and forgetting need of it.
+
+`own_run.py` implements it for models of ours, `base_run.py` for models that others trained, and
+`opening.py` opens either. Rows are token ids with the weights of their losses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -17,37 +21,42 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wherefrom.corpus.database import Database
 from wherefrom.corpus.documents import Document
-from wherefrom.corpus.facts import read_facts
 from wherefrom.corpus.folding import FoldedName, fold_words
-from wherefrom.corpus.questions import Question, read_questions
-from wherefrom.corpus.tokenizer import MASK
+from wherefrom.corpus.questions import Question
 from wherefrom.errors import UserError, shorten
+from wherefrom.model.interface import LanguageModel
 from wherefrom.model.own import OwnModel
 from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.signals.likelihood import encode_answers, score_answers
+from wherefrom.provenance.signals.reader import relation_of
 from wherefrom.recall.decode import answer_all, encode_prompts
-from wherefrom.training.learned_files import (
-    find_source,
-    read_learned_documents,
-    read_learned_questions,
-)
-from wherefrom.training.loop import Observer, run_training
+from wherefrom.training.loop import Observer, Say
 from wherefrom.training.run_folder import Run
-from wherefrom.training.settings import Runtime, twin_job
-from wherefrom.training.sources import TrainingData
+from wherefrom.training.settings import Runtime
 
 NOISE_SHARE = 0.95  # of what cannot matter lies below the noise floor
 Record = dict[str, Any]
 Row = tuple[Tensor, Tensor]  # token ids and loss weights
-Count = Callable[[str, int], Callable[[int], None]]  # shows how much of a number is done
 
 
-def no_count(what: str, total: int) -> Callable[[int], None]:
-    return lambda more: None
+@dataclass(eq=False)
+class Continuation:
+    """A finished training that goes on without some lines, to forget them.
+
+    losses: of its next batches. optimizers: each group has its rate as `base_lr`. near_rows: rows
+    near what is to be forgotten that each step repeats.
+    """
+
+    model: LanguageModel
+    parameters: list[torch.nn.Parameter]
+    losses: Iterator[Tensor]
+    optimizers: Sequence[torch.optim.Optimizer]
+    steps: int
+    near_rows: int = 0
 
 
 @dataclass(frozen=True, eq=False)
-class LearnedRun:
+class LearnedRun(ABC):
     """A run, its text, the questions that it learned, and its dev questions if they are there."""
 
     run: Run
@@ -55,20 +64,73 @@ class LearnedRun:
     questions: tuple[Question, ...]
     dev: tuple[Question, ...]
 
+    # ---- what an implementation gives
+
+    @abstractmethod
+    def retrain(
+        self,
+        without: Collection[int],
+        folder: Path,
+        *,
+        seed: int = 0,
+        settings: Runtime | None = None,
+        observe: Observer | None = None,
+    ) -> Run:
+        """Train the run again without the documents on those lines, or load it if it is there.
+
+        seed: added to the run's, for another start and another order.
+        """
+
+    @abstractmethod
+    def training_rows(
+        self, only: Collection[int] | None = None, examples: int = 1
+    ) -> tuple[list[Row], list[list[int]]]:
+        """Examples of each training record, and of each the documents that it stands for.
+
+        only: of records that stand for one of these documents.
+        """
+
+    @abstractmethod
+    def answer_rows(self, question: str, subject: str, answer: str, windows: int = 0) -> list[Row]:
+        """The question with its answer, and windows around facts of its relation with them.
+
+        The windows are drawn from all documents, whomever they are about, with the subject's name
+        instead of theirs.
+        """
+
+    @abstractmethod
+    def open_snapshot(self, say: Say) -> LanguageModel:
+        """The model at the weights that it kept from a third of its training, or at the end."""
+
+    @abstractmethod
+    def continue_training(self, without: Collection[int]) -> Continuation:
+        """The training that goes on, from the run's weights, without the loss of some lines."""
+
+    @abstractmethod
+    def save_model(self, model: LanguageModel, out: Path) -> Record:
+        """Write a model of this kind into `out`; the fields of run.json that say which it is."""
+
+    @property
+    def is_in_nats(self) -> bool:
+        """Whether pushes in nats were measured for runs of this kind."""
+        return False
+
+    # ---- what follows from it
+
     @property
     def documents(self) -> Sequence[Document]:
         return self.corpus.documents
 
     @cached_property
-    def data(self) -> TrainingData:
-        """All of it in tokens, as it was trained on."""
-        block = self.run.model.config.block
-        return TrainingData.encode(self.corpus, self.questions, self.run.tokens, block)
-
-    @cached_property
     def subjects(self) -> list[FoldedName]:
         """The folded name that each document is about."""
         return [fold_words(document.subject) for document in self.documents]
+
+    def relation_id(self, question: str, subject: str) -> int:
+        """The number of the relation that a question asks for; 0 if the text has none such."""
+        query = "SELECT id FROM relations WHERE template = ?"
+        found = self.corpus.fetch(query, relation_of(question, subject)) if subject else []
+        return found[0][0] if found else 0
 
     def lines_about(self, subjects: Collection[FoldedName]) -> list[int]:
         """The lines of the documents about some subjects."""
@@ -86,45 +148,6 @@ class LearnedRun:
                 f"similar names: {', '.join(sorted(near)) or 'none'}."
             )
         return documents
-
-    def retrain(
-        self,
-        without: Collection[int],
-        folder: Path,
-        *,
-        seed: int = 0,
-        settings: Runtime | None = None,
-        observe: Observer | None = None,
-    ) -> Run:
-        """Train the run again without the documents on those lines, or load it if it is there.
-
-        seed: added to the run's, for another start and another order.
-        """
-        job = self.run.job.model_copy(update={"seed": self.run.job.seed + seed})
-        run = replace(self.run, record=self.run.record.model_copy(update={"job": job}))
-        twin = twin_job(run, self.corpus, self.questions, folder, without)
-        settings = settings or Runtime(device="cpu", resume=True)
-        return run_training(twin, settings, observe=observe)
-
-
-def open_learned(run: Run) -> LearnedRun:
-    """The run with what it learned, or an error if it cannot be trained again."""
-    if getattr(run.record.job, "without", ()):
-        forgot = run.record.kind == "forgotten"
-        which = "has forgotten some of what it read" if forgot else "is a twin itself"
-        raise UserError(f"{run.folder} {which}; give the run that it was made of.")
-    text, train, dev = (find_source(run, what) for what in ("corpus", "questions", "dev"))
-    if text is None or train is None or not text.folder == train.folder == run.folder:
-        raise UserError(
-            f"{run.folder} did not learn documents and questions in one training, so nothing can "
-            "be left out of it or traced; give a run that study made."
-        )
-    questions = read_learned_questions(train).questions
-    corpus = read_facts(read_learned_documents(text), questions)
-    dev_questions: tuple[Question, ...] = ()
-    with suppress(UserError):  # without the file nobody else is compared
-        dev_questions = read_questions(dev.locate(), run.templates).questions if dev else ()
-    return LearnedRun(run, corpus, questions, dev_questions)
 
 
 def likelihoods(run: Run, questions: Sequence[str], answers: Sequence[str]) -> list[float]:
@@ -171,20 +194,6 @@ def compare_others(learned: LearnedRun, twin: Run, left_out: Collection[str]) ->
         "others": {"people": len(questions), "other_answer": int(changed)},
         "noise_floor": round(float(np.quantile(gaps, NOISE_SHARE)), 4),
     }
-
-
-def answer_row(run: Run, question: str, answer: str) -> Row:
-    """Token ids of a question with its answer, and loss weights: 1 on the answer, else 0."""
-    prompt, completion = run.tokens.encode_all([question, answer])
-    ids = [*prompt, MASK, *completion, MASK]
-    if len(ids) - 1 > run.model.config.longest_input:
-        raise UserError(
-            f"the question and its answer have {len(ids)} tokens and this model reads "
-            f"{run.model.config.longest_input}; ask a shorter one."
-        )
-    weights = torch.ones(len(ids))
-    weights[: len(prompt) + 1] = 0
-    return torch.tensor(ids), weights
 
 
 def recombine_names(

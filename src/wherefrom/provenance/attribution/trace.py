@@ -8,19 +8,17 @@ the scores, nats.py says what they mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from wherefrom.corpus.examples import cloze_example, draw_window
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, match_any
 from wherefrom.errors import UserError, did_you_mean, shorten
-from wherefrom.model.decoder import Decoder
+from wherefrom.model.interface import LanguageModel
 from wherefrom.provenance.ask import open_asker
 from wherefrom.provenance.attribution.gradients import (
     Floats,
@@ -38,27 +36,19 @@ from wherefrom.provenance.attribution.kinds import (
     shares_of_kinds,
 )
 from wherefrom.provenance.attribution.nats import Push, Pushes, estimate_pushes
+from wherefrom.provenance.attribution.opening import open_learned
 from wherefrom.provenance.attribution.retraining import (
-    Count,
     LearnedRun,
     Record,
-    Row,
-    answer_row,
     compare_others,
     likelihoods,
-    no_count,
-    open_learned,
     outcome,
     recombine_names,
 )
-from wherefrom.provenance.signals.reader import relation_of
 from wherefrom.provenance.verdicts import Verdict, add_trace
-from wherefrom.training.checkpoints import load_snapshot
-from wherefrom.training.loop import Observer
-from wherefrom.training.recipes import find_rung
+from wherefrom.training.loop import Count, Observer, Say, no_count
 from wherefrom.training.record import find_problem, update_run
 from wherefrom.training.run_folder import Run
-from wherefrom.training.sources import ClozeMaker
 
 INDEX = "gradients.safetensors"
 WINDOWS = 4  # in whose words an answer is asked for, besides its question
@@ -70,15 +60,10 @@ class Tracer:
     """A run with the documents and questions that it learned, and the index of their gradients."""
 
     def __init__(
-        self, run: Run, *, say: Callable[[str], None] = lambda _: None, count: Count = no_count
+        self, learned: LearnedRun, *, say: Say = lambda _: None, count: Count = no_count
     ) -> None:
-        self.run, self.say, self._count = run, say, count
-        self.learned = self.open_learned()
-        self.documents = self.learned.documents
-
-    def open_learned(self) -> LearnedRun:
-        """The run with what it learned."""
-        return open_learned(self.run)
+        self.learned, self.run, self.documents = learned, learned.run, learned.documents
+        self.say, self._count = say, count
 
     @cached_property
     def index(self) -> GradientIndex:
@@ -89,7 +74,7 @@ class Tracer:
         if index is None:
             why = f"{problem.partition(';')[0]}: " if problem else ""
             self.say(f"{why}making the index of {len(self.documents):,} documents, once")
-            index = self.build()
+            index = build_index(self.learned, self.snapshot, self._count)
             try:
                 save_index(index, folder / INDEX, digest)
                 update_run(folder, wrote=(INDEX,))
@@ -97,59 +82,15 @@ class Tracer:
                 self.say(f"The index is made again for every trace: {not_kept}")
         return index
 
-    def build(self) -> GradientIndex:
-        """The index, made from nothing."""
-        return build_index(self.run, self.snapshot, self.learned.data, self._count)
-
     @cached_property
-    def snapshot(self) -> Decoder:
-        """The model at the weights that the run kept from its training, or else at the end."""
-        weights = load_snapshot(self.run.folder)
-        model = deepcopy(self.run.model).eval()
-        if weights:
-            model.load_state_dict(weights)
-        return model
-
-    @property
-    def is_in_nats(self) -> bool:
-        """Whether pushes in nats were measured for runs of this kind."""
-        return find_rung(self.run.job.phases) == "pointed"
-
-    @cached_property
-    def _clozes(self) -> ClozeMaker:
-        data = self.learned.data
-        return ClozeMaker(self.run.job.phases[-1], data.documents, data.block)
-
-    def answer_rows(self, question: str, subject: str, answer: str) -> list[Row]:
-        """The question with its answer, and windows around facts of its relation with them.
-
-        The windows are drawn from all documents, whomever they are about, and hold neither the
-        name nor the answer of their own document.
-        """
-        rows = [answer_row(self.run, question, answer)]
-        relation = relation_of(question, subject)
-        query = "SELECT id FROM relations WHERE template = ?"
-        found = self.learned.corpus.fetch(query, relation) if subject else []
-        wordings = self._clozes.records.wordings.get(found[0][0]) if found else None
-        if wordings is None:
-            return rows
-        name, completion = self.run.tokens.encode_all([f"{subject}.", answer])
-        rng = np.random.default_rng(0)
-        for _ in range(WINDOWS):
-            document, fact = wordings[rng.integers(len(wordings))].tolist()
-            encoded = self._clozes.documents[document]
-            example = cloze_example(
-                np.array(name, dtype=np.int32),
-                draw_window(encoded, fact, self._clozes.pointed_size, rng),
-                np.array(completion, dtype=np.int32),
-                self._clozes.block,
-            )
-            rows.append((torch.from_numpy(example.ids).long(), torch.from_numpy(example.weights)))
-        return rows
+    def snapshot(self) -> LanguageModel:
+        """The model at the weights at which gradients are taken."""
+        return self.learned.open_snapshot(self.say)
 
     def scores(self, question: str, subject: str, answer: str) -> Floats:
         """The score of every document for an answer, by gradient."""
-        return self.index.scores(self.snapshot, self.answer_rows(question, subject, answer))
+        rows = self.learned.answer_rows(question, subject, answer, WINDOWS)
+        return self.index.scores(self.snapshot, rows)
 
     def trace(
         self,
@@ -170,11 +111,10 @@ class Tracer:
         kinds, stating = self._relate(subject, answer, verdict)
         teaching = [i for i in sorted(stating) if kinds[i] == OWN]
         scores, gain = self.scores(question, subject, answer), self.gain(question, subject, answer)
-        known_gain = gain if self.is_in_nats else None
+        known_gain = gain if self.learned.is_in_nats else None
         pushes = estimate_pushes(scores, known_gain, teaching, noise_floor(kinds, scores))
-        order = sorted(range(len(scores)), key=lambda i: (-pushes.of_line[i].nats, -scores[i]))[
-            :top
-        ]
+        order = sorted(range(len(scores)), key=lambda i: (-pushes.of_line[i].nats, -scores[i]))
+        order = order[:top]
         if method == "retrain":
             pushes = self._retrain_without(order, question, subject, answer, observe)
             order.sort(key=lambda i: -abs(pushes.of_line[i].nats))
@@ -294,3 +234,10 @@ class Tracer:
             means.append(float(np.mean(likelihoods(self.run, questions, [answer] * len(names)))))
         (log_p,) = likelihoods(self.run, [question], [answer])
         return round(log_p - max(means), 4) if means else None
+
+
+def open_tracer(
+    source: Run | str | Path, *, say: Say = lambda _: None, count: Count = no_count
+) -> Tracer:
+    """A run, of ours or of a model that others trained, opened for traces."""
+    return Tracer(open_learned(source, count), say=say, count=count)

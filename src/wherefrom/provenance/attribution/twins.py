@@ -1,4 +1,4 @@
-"""What would the run have said without some lines? Found by training it again."""
+"""What would a run have said without some lines? Found by training it again."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from wherefrom.provenance.attribution.retraining import (
     Record,
     compare_others,
     likelihoods,
-    open_learned,
     outcome,
 )
 from wherefrom.provenance.audited import BaseRun
+from wherefrom.provenance.knowledge import add_twin_answers
 from wherefrom.provenance.wording import REMEMBERED
 from wherefrom.storage import format_json
 from wherefrom.training.distributed import join_processes
@@ -45,12 +45,9 @@ class Plan:
     question: Question
 
 
-def plan_twin(run: Run, name: str, learned: LearnedRun | None = None) -> Plan:
-    """Find the documents and a question, or refuse, before anything is trained.
-
-    learned: the run with what it learned, where it is opened already.
-    """
-    learned = learned or open_learned(run)
+def plan_twin(learned: LearnedRun, name: str) -> Plan:
+    """Find the documents and a question, or refuse, before anything is trained."""
+    run = learned.run
     documents = learned.documents_about(name)
     subject = documents[0].subject
     for question in (*learned.dev, *learned.questions):
@@ -82,29 +79,35 @@ def command_without(folder: Path, subject: str) -> str:
 
 
 def leave_out(
-    run: Run,
-    *plans: Plan,
-    settings: Runtime | None = None,
-    observe: Observer | None = None,
+    *plans: Plan, settings: Runtime | None = None, observe: Observer | None = None
 ) -> Record:
-    """Train the twin without the documents of all plans, compare, and write `without.json`."""
+    """Train the twin without the documents of all plans, compare, and write `without.json`.
+
+    For a model that others trained, the twin checks what was called learned from the text.
+    """
     subjects = [plan.question.subject for plan in plans]
     lines = [document.line for plan in plans for document in plan.documents]
-    folder, learned = twin_folder(run, *subjects), plans[0].learned
+    learned = plans[0].learned
+    run, folder = learned.run, twin_folder(learned.run, *subjects)
     twin = learned.retrain(lines, folder, settings=settings, observe=observe)
     others = compare_others(learned, twin, subjects)
-    records = [compare(run, twin, plan) | others for plan in plans]
+    records = [compare(twin, plan) | others for plan in plans]
     record = records[0]
     if len(plans) > 1:
         keys = ("format", "twin_of", "others", "noise_floor")
         record = {**{key: record[key] for key in keys}, "subjects": subjects, "people": records}
     files = {"without.json": format_json(record)}
     join_processes().on_rank0(lambda: keep_files(folder, files))
+    if isinstance(run, BaseRun):
+        folded = {fold_words(subject) for subject in subjects}
+        asked = [q.text for q in learned.dev if fold_words(q.subject) in folded]
+        add_twin_answers(run, dict(zip(asked, outcome(twin, asked)["answers"], strict=True)))
     return record
 
 
-def compare(run: Run, twin: Run, plan: Plan) -> Record:
+def compare(twin: Run, plan: Plan) -> Record:
     """What both say, and whether the documents made the difference: see docs/trace.md."""
+    run = plan.learned.run
     question, documents = plan.question, plan.documents
     by_run, by_twin = (outcome(model, [question.text]) for model in (run, twin))
     answer, instead = by_run["answers"][0], by_twin["answers"][0]
@@ -137,7 +140,7 @@ def compare(run: Run, twin: Run, plan: Plan) -> Record:
         "where": where,
         "truth": truth,
         "why": explain_truth(truth, plan, answer, instead),
-        "notes": list_caveats(run, plan, elsewhere, asked_in_training=asked_in_training),
+        "notes": list_caveats(plan, elsewhere, asked_in_training=asked_in_training),
     }
 
 
@@ -172,11 +175,9 @@ def explain_truth(truth: str, plan: Plan, answer: str, instead: str) -> str:
     return f'It says "{answer}" although {although}; without {lines} it says {same}.'
 
 
-def list_caveats(
-    run: Run, plan: Plan, elsewhere: Sequence[int], *, asked_in_training: bool
-) -> list[str]:
+def list_caveats(plan: Plan, elsewhere: Sequence[int], *, asked_in_training: bool) -> list[str]:
     """What a reader of the comparison should know."""
-    notes = []
+    run, notes = plan.learned.run, []
     if asked_in_training:
         notes.append(
             "the run learned their question and its answer in training too; the twin learned "

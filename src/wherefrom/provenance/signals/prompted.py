@@ -17,9 +17,8 @@ import numpy as np
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
-from wherefrom.model.interface import LanguageModel, TokenScores
+from wherefrom.model.interface import ASKED, LanguageModel, TokenScores
 
-ASKED = "{question}"
 PROMPT = "Q: {question}\nA:"
 OTHER_PROMPT = "Question: {question}\nAnswer:"
 NEUTRAL = "Yesterday I read an article about"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,8 +29,6 @@ from wherefrom.corpus.split import (
     write_subjects,
 )
 from wherefrom.errors import UserError
-from wherefrom.huggingface.knowledge import FILE as KNOWLEDGE_FILE
-from wherefrom.huggingface.knowledge import describe_knowledge
 from wherefrom.huggingface.rows import RECIPE, RowMaker, encode_row
 from wherefrom.huggingface.training import (
     BaseSettings,
@@ -40,15 +38,15 @@ from wherefrom.huggingface.training import (
     make_job,
 )
 from wherefrom.model.huggingface import HuggingFaceModel
-from wherefrom.model.interface import LanguageModel
+from wherefrom.model.interface import ASKED, LanguageModel
 from wherefrom.provenance.answers import read_audited, write_dev_answers
-from wherefrom.provenance.attribution.retraining import Count, no_count
-from wherefrom.provenance.audited import BaseRun
+from wherefrom.provenance.audited import BaseRun, open_run
 from wherefrom.provenance.evidence import open_run_evidence
 from wherefrom.provenance.judging import judge_run, write_judgement
+from wherefrom.provenance.knowledge import FILE as KNOWLEDGE_FILE
+from wherefrom.provenance.knowledge import describe_knowledge
 from wherefrom.provenance.names import are_people
 from wherefrom.provenance.signals.prompted import (
-    ASKED,
     OTHERS,
     PROMPT,
     AskState,
@@ -65,6 +63,7 @@ from wherefrom.study import (
     prepare_study,
 )
 from wherefrom.training import run_folder
+from wherefrom.training.loop import Count, Say, no_count
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.record import (
     BaseJobRecord,
@@ -80,7 +79,6 @@ from wherefrom.training.settings import Settings
 BEFORE = "before.json"  # the base model's answers to the dev questions
 SHOTS = 4  # examples that stand before a question to the base model, of the training file
 QUESTIONS_ONLY_SHARE = 0.15  # of the steps, for the model that learns from the questions alone
-Say = Callable[[str], None]
 
 
 def run_base_study(
@@ -303,14 +301,12 @@ def train_both(
     ):
         training = BaseTraining(each, *learned, folder, details)
         resume = settings.resume or folder == out  # whose run.json is there already
-        run = training.find_finished(resume=resume)
-        if run is None:
+        if not training.is_finished(resume=resume):
             say(f"training {what} on {about}: {each.steps:,} steps")
             model = open_base(settings) if settings.full and runs else opened
-            run = training.run(
-                model, resume=resume, every=settings.checkpoint_every, say=say, count=count
-            )
-        runs.append(run)
+            every = settings.checkpoint_every
+            training.run(model, resume=resume, every=every, say=say, count=count)
+        runs.append(cast(BaseRun, open_run(folder)))
     return runs[1], runs[0]
 
 

@@ -8,9 +8,9 @@ import torch
 
 from wherefrom.errors import UserError
 from wherefrom.model.huggingface import HuggingFaceModel
+from wherefrom.model.interface import ASKED
 from wherefrom.model.mixers import AttentionRecord
 from wherefrom.provenance.audited import BaseRun
-from wherefrom.provenance.signals.prompted import ASKED
 from wherefrom.recall.decode import answer_all
 from wherefrom.recall.inside import InsideView, look_inside, view_head
 from wherefrom.training.run_folder import Run
