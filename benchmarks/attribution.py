@@ -1,7 +1,8 @@
 """How far scores of lines can be believed, judged by models that were really retrained.
 
     python benchmarks/bank.py RUN --out BANK --models 32 --repeats 8
-    python benchmarks/attribution.py RUN --bank BANK [--only METHOD] [--removals 20] [--kinds]
+    python benchmarks/attribution.py RUN --bank BANK [--only METHOD] [--removals 20]
+    python benchmarks/attribution.py RUN --kinds 20
     python benchmarks/attribution.py RUN --bank BANK_OF_LINES --nats
 
 One row per method with its CPU seconds, intervals of 95 % over questions:
@@ -15,8 +16,8 @@ One row per method with its CPU seconds, intervals of 95 % over questions:
     QLD          nats that log p of an answer loses by retraining without its top 1 % of the lines
                  (--removals answers of each kind), less what it loses by retraining without those
                  of other answers
-    kinds        what made-up answers owe to all lines of a kind (`trace --unseen`), by the models
-                 of a bank or, with --remove-kinds N, by training without such lines alone
+    kinds        nats that made-up answers (--kinds of them) lose by retraining without all lines
+                 of a kind (`trace --unseen`), beside the share of the push by gradient
     nats         how the nats that `trace` prints agree with a bank that leaves out lines, 5 % at
                  once: slope and R^2, coverage of the 90 % intervals, and the multiples that nats.py
                  would have if they were measured on this bank
@@ -65,7 +66,7 @@ from wherefrom.training.run_folder import Run
 Floats = NDArray[np.float64]
 QUANTILES = (0.05, 0.5, 0.95)
 TOP_SHARE, LEFT_OUT_SHARE = 0.01, 0.075  # of all lines: for one answer; at most of one training
-MOST_TRAININGS = 6  # without lines of one kind
+MOST_TRAININGS = 4  # without lines of one kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,36 +271,6 @@ def nats_lost(material: Material, said: Record, asked: Sequence[int]) -> Floats:
     return np.array([rows[at]["log_probability"] - said["log_probability"][at] for at in asked])
 
 
-def weigh_kinds(material: Material) -> Record:
-    """Nats of log p that made-up answers owe to all lines of a kind, by the bank's models.
-
-    For each answer the slope of log p over the share of its lines of the kind that a model kept;
-    the mean over answers has the variance of that share as weight.
-    """
-    kept = material.bank.kept(material.learned.documents)
-    said = np.array([row["log_probability"] for row in material.bank.models])
-    places = {row["question"]: at for at, row in enumerate(material.bank.questions)}
-    slopes: dict[str, list[tuple[float, float, int]]] = {}
-    for subject, _, _, kinds in trace_unseen(Tracer(material.learned, say=say)):
-        log_p = said[:, places[subject.question]]
-        for kind in set(kinds.tolist()) - {NOTHING}:  # all halves have the same size
-            share = kept[:, kinds == kind].mean(axis=1)
-            if share.var() > 0:
-                product = float(np.mean((share - share.mean()) * log_p))
-                pair = product, float(share.var()), int((kinds == kind).sum())
-                slopes.setdefault(kind, []).append(pair)
-    found = {}
-    for kind, pairs in slopes.items():
-        table = np.array(pairs)
-        drawn = np.random.default_rng(0).integers(len(table), size=(1000, len(table)))
-        low, high = np.quantile(np.divide(*table[drawn].sum(axis=1)[:, :2].T), [0.025, 0.975])
-        nats = [
-            round(float(each), 2) for each in (table[:, 0].sum() / table[:, 1].sum(), low, high)
-        ]
-        found[kind] = {"answers": len(table), "lines": float(table[:, 2].mean()), "nats": nats}
-    return found
-
-
 @dataclass(frozen=True)
 class LeftOutLine:
     """A top line of an answer, or one that teaches it, that one model was trained without.
@@ -444,8 +415,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--questions", type=int, help="so many, of people in the text; no bank")
     parser.add_argument("--only", help="one method, also of a library", metavar="METHOD")
     parser.add_argument("--removals", type=int, default=0, help="answers of each kind for QLD")
-    parser.add_argument("--kinds", action="store_true", help="only nats of each kind of line")
-    parser.add_argument("--remove-kinds", type=int, help="so many answers, trained without a kind")
+    parser.add_argument("--kinds", type=int, help="only: so many answers, trained without a kind")
     parser.add_argument("--nats", action="store_true", help="only check the nats of trace")
     parser.add_argument("--out", type=Path, default="attribution.jsonl", help="JSON lines")
     args = parser.parse_args(arguments)
@@ -458,10 +428,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     material = Material(learned, bank)
     checks: dict[str, Callable[[], Record]] = {
         "nats": lambda: check_nats(material),
-        "kinds": lambda: weigh_kinds(material),
-        "remove_kinds": lambda: remove_kinds(
-            material, args.remove_kinds, args.out.parent / "kinds"
-        ),
+        "kinds": lambda: remove_kinds(material, args.kinds, args.out.parent / "kinds"),
     }
     wanted = [name for name in checks if getattr(args, name)]
     for name in wanted:

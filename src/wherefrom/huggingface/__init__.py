@@ -1,1 +1,1 @@
-"""Models of Hugging Face that learn a text: rows, training, study, trace, twins and forgetting."""
+"""Models of Hugging Face that learn a text: its rows, the job, the trainer."""
