@@ -21,6 +21,7 @@ from wherefrom.provenance.attribution.heads import look_inside_base
 from wherefrom.provenance.attribution.opening import open_learned
 from wherefrom.provenance.attribution.retraining import outcome
 from wherefrom.provenance.attribution.trace import open_tracer
+from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.provenance.audited import open_run, open_trained
 from wherefrom.provenance.signals.prompted import PROMPT
 from wherefrom.study import StudyFiles
@@ -133,11 +134,10 @@ def test_a_twin_without_several_people_goes_on_after_a_stop(study, tmp_path, com
     assert done.code == 0, done.err
     (record,) = json.loads(done.out)["twins"]
     assert record["subjects"] == people
-    (folder,) = (run / "twins").iterdir()
-    twin = open_run(folder)
+    twin = open_run(twin_folder(learned.run, *people))
     lines = learned.lines_about({fold_words(name) for name in people})
     assert list(twin.base_job.without) == sorted(lines)
-    asked = [question.text for question in learned.dev if question.subject in people]
+    asked = [f"Where was {name} born?" for name in people]
     before, after = (outcome(each, asked)["answers"] for each in (learned.run, twin))
     assert [one["with"]["answer"] for one in record["people"]] == before
     assert [one["without"]["answer"] for one in record["people"]] == after
