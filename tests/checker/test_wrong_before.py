@@ -195,13 +195,13 @@ def share_of_samples_lost(lead, n):
     return (length.cdf(edge) - length.cdf(0)) / (1 - length.cdf(0))
 
 
-@pytest.mark.parametrize("lead", [100, 300, 627])  # the last one is lost at n = 6e49
+@pytest.mark.parametrize("lead", [100, 300, 627])  # the last one is lost at n = 7e48
 def test_two_heads_with_a_constant_lead_fail_where_the_normal_law_says(lead):
     result = check("two-heads", [f"q1={lead}*mu_a", f"q2={lead}*mu_b"])
     n = result.counterexample.sizes["n"]
     assert result.verdict == "refuted"
     assert share_of_samples_lost(lead, n) > 0.05 > share_of_samples_lost(lead, n // 10)
-    assert lead != 627 or 1e49 < n < 1e50
+    assert lead != 627 or 1e48 < n < 1e49
 
 
 def test_a_logit_far_below_does_not_hide_the_others():

@@ -29,6 +29,7 @@ from wherefrom.checker.field import FLAT, Field, Number
 from wherefrom.checker.spaces import Matrix
 
 LIMIT_DIGITS = 200  # of the limit of an exact number
+MAX_DIGITS = 1000  # of a number at one beta
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,10 @@ def certificate(decision: Decision, samples: Sequence[Mapping[str, Any]] = ()) -
 
 
 def limit_value(x: Number, n: int) -> float:
-    """The limit of a number at this n: 0, a number, or infinity; its order and sign are known."""
+    """The limit of a number at this n: 0, a number, or infinity; nan if its sign is unknown."""
     (piece,) = asymptotics(x)
+    if piece.sign is None:
+        return math.nan
     if not piece.sign or piece.order < FLAT:
         return 0.0
     if piece.order > FLAT:
@@ -132,13 +135,28 @@ def limit_weights(
     None if the order or the sign of a difference is unknown."""
     best = logits[0]
     for logit in logits[1:]:
-        (piece,) = asymptotics(logit - best)
-        if piece.sign is None:
-            return None
-        if follows("grows", piece.order, piece.sign):
+        if limit_value(logit - best, n) == math.inf:
             best = logit
-    if any(asymptotics(logit - best)[0].sign is None for logit in logits):
-        return None
     ends = [limit_value(logit - best, n) for logit in logits]
+    return None if any(map(math.isnan, ends)) else _softmax(ends, counts)
+
+
+def value_at(x: Number, n: int, beta: float | int) -> Any:
+    """With so many digits that terms of very different size do not hide each other."""
+    with mpmath.workdps(int(min(MAX_DIGITS, 60 + 10 * math.log10(max(beta, 10))))):
+        return x.value(mpmath.mp, n=mpmath.mpf(n), beta=mpmath.mpf(beta))
+
+
+def weights_at(
+    logits: Sequence[Number], n: int, beta: float | int, counts: Sequence[int] | None = None
+) -> Matrix:
+    """The softmax of logits at one n and beta. Differences are taken exactly, since logits may be
+    alike to any number of digits."""
+    gaps = [value_at(logit - logits[0], n, beta) for logit in logits]
+    top = max(gaps)
+    return _softmax([float(max(gap - top, -1e300)) for gap in gaps], counts)
+
+
+def _softmax(logits: Sequence[float], counts: Sequence[int] | None) -> Matrix:
     multiples = [math.log(count) for count in counts or [1] * len(logits)]
-    return np.asarray(softmax_over_keys(np.array(ends) + multiples))
+    return np.asarray(softmax_over_keys(np.array(logits) + multiples))

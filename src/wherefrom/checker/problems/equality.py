@@ -14,7 +14,7 @@ from wherefrom.checker.spaces import Exact, Values, evaluate, key_blocks, word_v
 
 def block_values(problem: Problem, field: Field) -> Values:
     """The names of a problem in blocks, over a field."""
-    if problem.family in ("queries", "stretched"):
+    if problem.family == "queries":
         groups = tuple(problem.target)
         root = field.root(field.n - field.number(len(groups) - 1))
         noisy = problem.noise != "none"

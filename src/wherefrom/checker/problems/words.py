@@ -19,13 +19,13 @@ import mpmath
 import numpy as np
 
 from wherefrom.attention.equation import attend
-from wherefrom.checker.assumptions import oblique_angles, unequal_norms
+from wherefrom.checker.assumptions import search_assumptions
 from wherefrom.checker.asymptotics import asymptotics, follows
 from wherefrom.checker.betas import least_beta, showing_beta
-from wherefrom.checker.field import Field, Number, StepBudget, TooLargeError
+from wherefrom.checker.field import Field, StepBudget, TooLargeError
 from wherefrom.checker.goals import Claim, Decision, certificate, decide, limit_value, limit_weights
 from wherefrom.checker.reading import Construction
-from wherefrom.checker.results import Assumption, BetaNeeded, CheckResult
+from wherefrom.checker.results import BetaNeeded, CheckResult
 from wherefrom.checker.spaces import (
     Arithmetic,
     Exact,
@@ -40,13 +40,13 @@ from wherefrom.checker.spaces import (
 WORDS = ("x1", "x2", "x3")
 ROUND_BETAS = (4, 10, 2, 100, 1000, 10**4, 10**6, 10**8, 10**10, 10**13, 10**16, 10**30, 10**60)
 MEASURED_BETAS = (1.3, 2.0, 1.7)  # where exact logits are compared with measured ones
-STILL_FALLING = 0.999  # an error that falls by more from beta to beta may yet vanish
+SEARCHED_BETAS = (24.0, 240.0)
 MAX_DIGITS = 1300
 
 
 @dataclass(frozen=True)
 class Row:
-    """The exact logits of one word, the values of all three, and what its context should be."""
+    """The logits of one word, the values of all three, and what its context should be."""
 
     word: int
     logits: list[Any]  # numbers of the arithmetic that it was computed in
@@ -64,8 +64,6 @@ class ThreeWords:
     def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
         self.expressions = construction.expressions
         self.draft, self.budget, self.eps = draft, budget, draft.tolerance
-
-    # ---- the words in one arithmetic
 
     def rows(self, arithmetic: Arithmetic, u: Matrix, beta: Any) -> list[Row]:
         """Logits, values and goal of each word that has one."""
@@ -95,36 +93,26 @@ class ThreeWords:
             rows.append(Row(i, logits, contents, goal.ravel().tolist()))
         return rows
 
-    def exact_rows(self, field: Field) -> list[Row]:
-        arithmetic = Exact(field)
-        axes = arithmetic.matrix(np.eye(4, 5, dtype=int).astype(object))
-        return self.rows(arithmetic, axes * field.beta, field.beta)
-
     # ---- the verdict
 
     def judge(self) -> CheckResult:
+        field = Field(self.budget, 1, 1)
+        axes = Exact(field).matrix(np.eye(4, 5, dtype=int).astype(object))
         try:
-            field = Field(self.budget, 1, 1)
-            rows = self.exact_rows(field)
+            self.exact = self.rows(Exact(field), axes * field.beta, field.beta)
         except NoValueError as problem:
             sentence = f"with u_a..u_d along the axes: {problem.sentence}"
             because = f"the formula has no value: {problem.sentence}"
             return self.draft.refuted(because, sentence, {"d": 4})
-        self.exact = rows
-        lines = [f"logits of word {row.word}: {', '.join(map(str, row.logits))}" for row in rows]
+        lines = [f"logits of word {x.word}: {', '.join(map(str, x.logits))}" for x in self.exact]
         self.draft = replace(self.draft, derived=tuple(lines))
-        winners = [self.winners(row) for row in rows]
-        claims = [
-            claim
-            for row, best in zip(rows, winners, strict=True)
-            for claim in self.claims(row, best)
-        ]
+        winners = [_winners(row) for row in self.exact]
+        claims = [c for row, best in zip(self.exact, winners, strict=True) for c in _claims(row, best)]
         decision = decide(field, claims)
         if all(winners) and decision.is_proved:
-            return self.proved(decision, rows, winners)
-        unknown = any(pieces[0].sign is None for pieces in decision.pieces)
-        ends = [] if unknown else [self.end(row) for row in rows]
-        if None in ends or not ends:
+            return self.proved(decision, winners)
+        ends = [_end(row, best) for row, best in zip(self.exact, winners, strict=True)]
+        if None in ends or any(pieces[0].sign is None for pieces in decision.pieces):
             return self.draft.inconclusive("exact algebra does not decide where a word ends.")
         error, sentence = max(filter(None, ends), key=lambda end: end[0])
         if error <= self.eps * (1 - 1e-9):
@@ -135,45 +123,11 @@ class ThreeWords:
             return self.draft.inconclusive(f"{sentence}: as far off as the tolerance allows.")
         return self.refuted(sentence)
 
-    def winners(self, row: Row) -> list[int]:
-        """The words over which no other logit grows; [] if their logits differ or are unknown."""
-        best = []
-        for j, logit in enumerate(row.logits):
-            pieces = [asymptotics(other - logit)[0] for other in row.logits]
-            if any(piece.sign is None for piece in pieces):
-                return []
-            if not any(follows("grows", piece.order, piece.sign or 0) for piece in pieces):
-                best.append(j)
-        return best
-
-    def claims(self, row: Row, best: list[int]) -> Iterator[Claim]:
-        """What makes the context of a word tend to its goal, in units of beta."""
-        if not best:
-            return
-        first = best[0]
-        for j, logit in enumerate(row.logits):
-            if j not in best:
-                yield Claim(
-                    row.logits[first] - logit, "grows", f"{row.word}: {first + 1} - {j + 1}"
-                )
-        field = row.logits[0].field
-        share = field.number(Fraction(1, len(best)))
-        for entry, goal in enumerate(row.goal):
-            values = [row.values[j][entry] for j in best]
-            mean = sum(values[1:], values[0]) * share
-            yield Claim((mean - goal) / field.beta, "vanishes")
-            for j, value in zip(best[1:], values[1:], strict=True):
-                gap = row.logits[j] - row.logits[first]
-                yield Claim(gap * (value - values[0]) / field.beta, "vanishes")
-        for j in best[1:]:
-            gap = row.logits[first] - row.logits[j]
-            yield Claim(gap, "vanishes", f"{row.word}: {first + 1} - {j + 1}")
-
-    def proved(self, decision: Decision, rows: list[Row], winners: list[list[int]]) -> CheckResult:
-        limits = [
-            f"the weights of word {row.word} tend to ({_shares(best)})"
-            for row, best in zip(rows, winners, strict=True)
-        ]
+    def proved(self, decision: Decision, winners: list[list[int]]) -> CheckResult:
+        limits = []
+        for row, best in zip(self.exact, winners, strict=True):
+            shares = ", ".join(str(Fraction(int(j in best), len(best))) for j in range(3))
+            limits.append(f"the weights of word {row.word} tend to ({shares})")
         because = f"for every d: {' and '.join(limits)}, whose values are the goal."
         result = self.draft.proved(because, certificate(decision, list(self.samples())))
         return self.with_figures(result) if result.verdict == "proved" else result
@@ -195,59 +149,36 @@ class ThreeWords:
                         sample[f"{row.word}: {i} - {j}"] = float(x - y)
             yield sample
 
-    def end(self, row: Row) -> tuple[float, str] | None:
-        """How far the context of a word ends from its goal, in units of beta, and a sentence; None
-        if that is not clear: values that grow against each other, or unknown signs."""
-        best = self.winners(row)
-        if not best:
-            return None
-        field = row.logits[0].field
-        weights = limit_weights([row.logits[j] for j in best], 1)
-        if weights is None:
-            return None
-        ends = []
-        for entry, goal in enumerate(row.goal):
-            wanted = self.limit(goal / field.beta)
-            parts = [self.limit(row.values[j][entry] / field.beta) for j in best]
-            if len(best) > 1 and any(map(math.isinf, parts)):
-                return None
-            total = float(sum(w * x for w, x in zip(weights, parts, strict=True)))
-            if math.isnan(total) or not math.isfinite(wanted):
-                return None
-            ends.append((total, wanted))
-        shares = [0.0] * len(row.logits)
-        for j, weight in zip(best, weights, strict=True):
-            shares[j] = round(float(weight), 4)
-        texts = ", ".join(f"{x:g}" for x in shares)
+    def refuted(self, because: str) -> CheckResult:
+        """With d = 4 and u along the axes, at the first round beta that shows it."""
+        found = showing_beta(lambda beta: self.worst(beta)[0], self.eps, ROUND_BETAS)
+        if found is None:
+            return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+        error, word, tables = self.worst(found[0])
+        numbers: dict[str, Any] = {"beta": float(found[0]), "error": error}
+        numbers |= {name: [round(x, 6) for x in table] for name, table in tables.items()}
         sentence = (
-            f"the weights of word {row.word} tend to ({texts}), so c{row.word} tends to "
-            f"{_in_u([end for end, _ in ends])} and not to {_in_u([goal for _, goal in ends])}"
+            f"with d = 4, beta = {found[0]:g} and u_a..u_d along the axes, "
+            f"c{word} = {numbers[f'c{word}']} and the goal is {numbers['goal']}, "
+            f"which is {error:.4g} beta from its goal; {self.eps:g} is allowed."
         )
-        return math.hypot(*(end - goal for end, goal in ends)), sentence
+        return self.draft.refuted(because + ".", sentence, {"d": 4}, numbers)
 
-    def limit(self, x: Number) -> float:
-        (piece,) = asymptotics(x)
-        return math.nan if piece.sign is None else limit_value(x, 1)
-
-    def error(self, beta: int | float) -> float:
-        """The largest distance of a context from its goal with d = 4 and u along the axes."""
-        return max(error for error, *_ in self.contexts(beta))
-
-    def contexts(self, beta: int | float) -> Iterator[tuple[float, int, dict[str, list[float]]]]:
-        """For each word with a goal: the distance in units of beta, the word, and its weights,
-        context and goal, by the attention equation with many digits."""
+    def worst(self, beta: float) -> tuple[float, int, dict[str, list[float]]]:
+        """The word that is farthest from its goal with d = 4 and u along the axes: the distance in
+        units of beta, the word, its weights, context and goal, with many digits."""
         if any("exp(beta)" in x.names for row in self.exact for v in row.values for x in v):
             raise TooLargeError  # such values may cancel beyond any number of digits
+        found = []
         with mpmath.workdps(int(min(MAX_DIGITS, 60 + 20 * math.log10(max(beta, 10))))):
-
-            def at(numbers: list[Number]) -> list[Any]:
-                return [x.value(mpmath.mp, n=1, beta=mpmath.mpf(beta)) for x in numbers]
-
             for row in self.exact:
-                logits, goal = at([x - row.logits[0] for x in row.logits]), at(row.goal)
+                table = [[x - row.logits[0] for x in row.logits], *row.values, row.goal]
+                logits, *values, goal = (
+                    [x.value(mpmath.mp, n=1, beta=mpmath.mpf(beta)) for x in numbers]
+                    for numbers in table
+                )
                 masses = [mpmath.exp(max(x - max(logits), -10_000_000)) for x in logits]
                 weights = [mass / sum(masses) for mass in masses]
-                values = [at(value) for value in row.values]
                 context = [
                     sum(w * v for w, v in zip(weights, entries, strict=True))
                     for entries in zip(*values, strict=True)
@@ -255,35 +186,14 @@ class ThreeWords:
                 gaps = [c - g for c, g in zip(context, goal, strict=True)]
                 error = mpmath.sqrt(sum(gap**2 for gap in gaps)) / beta
                 tables = {"weights": weights, f"c{row.word}": context[:4], "goal": goal[:4]}
-                yield float(error), row.word, {k: [*map(float, x)] for k, x in tables.items()}
+                shown = {name: [*map(float, x)] for name, x in tables.items()}
+                found.append((float(error), row.word, shown))
+        return max(found, key=lambda word: word[0])
 
     # ---- figures
 
-    def refuted(self, because: str) -> CheckResult:
-        """With d = 4 and u along the axes, at the first round beta that shows it."""
-        found = showing_beta(self.error, self.eps, ROUND_BETAS)
-        if found is None:
-            return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
-        beta, _ = found
-        error, word, tables = max(self.contexts(beta), key=lambda context: context[0])
-        numbers: dict[str, Any] = {"beta": float(beta), "error": error}
-        numbers |= {name: [round(x, 6) for x in table] for name, table in tables.items()}
-        sentence = (
-            f"with d = 4, beta = {beta:g} and u_a..u_d along the axes, "
-            f"c{word} = {numbers[f'c{word}']} and the goal is {numbers['goal']}, "
-            f"which is {error:.4g} beta from its goal; {self.eps:g} is allowed."
-        )
-        return self.draft.refuted(because + ".", sentence, {"d": 4}, numbers)
-
-    def float_error(self, u: Matrix, beta: float) -> float:
-        """The same in floats over any u; infinite where there is no value."""
-        try:
-            return max(self.float_errors(u, beta).values())
-        except (NoValueError, TooLargeError):
-            return math.inf
-
     def float_errors(self, u: Matrix, beta: float) -> dict[int, float]:
-        """The distance of each word's context from its goal in units of beta, by `attend`."""
+        """The distance of each word's context from its goal in units of beta, in floats."""
         errors = {}
         for row in self.rows(Floats(self.budget), u, beta):
             logits = np.array([row.logits], dtype=float)
@@ -291,9 +201,17 @@ class ThreeWords:
             errors[row.word] = float(np.linalg.norm(result.context[0] - row.goal)) / beta
         return errors
 
+    def error_over(self, u: Matrix, beta: float) -> float:
+        """The largest of them over u of this shape, 0 if it is allowed; nan without a value."""
+        try:
+            error = max(self.float_errors(beta * u, beta).values())
+        except (NoValueError, TooLargeError):
+            return math.nan
+        return error if error > self.eps else 0.0
+
     def with_figures(self, result: CheckResult) -> CheckResult:
         axes = np.eye(4)
-        needed = least_beta(lambda beta: self.float_error(beta * axes, beta) <= self.eps, (-1, 4))
+        needed = least_beta(lambda beta: self.error_over(axes, beta) == 0, (-1, 4))
         if needed is None:
             note = "the beta that is needed is beyond what is computed."
             return replace(result, notes=(*result.notes, note))
@@ -303,27 +221,71 @@ class ThreeWords:
             at_two = ", ".join(f"|c{word} - goal| = {2 * error:.4f}" for word, error in errors)
             formula += f" (at beta = 2: {at_two})"
         beta = BetaNeeded(formula, needed, 3, {3: needed})
-        return replace(result, beta=beta, assumptions=tuple(self.assumptions()))
-
-    def assumptions(self) -> Iterator[Assumption]:
-        """Look for u without an assumption on which a goal is missed however large beta is."""
-        rng = np.random.default_rng(self.draft.seed)
-        searches = (("u of equal norm", unequal_norms), ("u that are orthogonal", oblique_angles))
-        for name, variants in searches:
-            tried, used, evidence = 0, None, ""
-            for what, u in variants(orthonormal(4, 7, rng), 4, rng):
-                tried += 1
-                errors = [self.float_error(beta * u, beta) for beta in (24.0, 240.0)]
-                if self.eps < errors[1] < math.inf and errors[1] >= STILL_FALLING * errors[0]:
-                    used = True
-                    evidence = f"with d = 7 and {what}, a goal is missed by {errors[1]:.2g} beta"
-                    break
-            evidence = evidence or f"no counterexample in {tried} sets, some chosen to break it"
-            yield Assumption(name, used, evidence)
+        drawn = [orthonormal(4, 7, np.random.default_rng(self.draft.seed))]
+        found = search_assumptions(
+            "u", drawn, 4, self.error_over, SEARCHED_BETAS, self.draft.seed
+        )
+        return replace(result, beta=beta, assumptions=tuple(found))
 
 
-def _shares(best: list[int]) -> str:
-    return ", ".join(str(Fraction(int(j in best), len(best))) for j in range(len(WORDS)))
+def _winners(row: Row) -> list[int]:
+    """The words over which no other logit grows; [] if their logits differ or are unknown."""
+    best = []
+    for j, logit in enumerate(row.logits):
+        pieces = [asymptotics(other - logit)[0] for other in row.logits]
+        if any(piece.sign is None for piece in pieces):
+            return []
+        if not any(follows("grows", piece.order, piece.sign or 0) for piece in pieces):
+            best.append(j)
+    return best
+
+
+def _claims(row: Row, best: list[int]) -> Iterator[Claim]:
+    """What makes the context of a word tend to its goal, in units of beta."""
+    if not best:
+        return
+    first = best[0]
+    for j, logit in enumerate(row.logits):
+        if j not in best:
+            yield Claim(row.logits[first] - logit, "grows", f"{row.word}: {first + 1} - {j + 1}")
+    field = row.logits[0].field
+    share = field.number(Fraction(1, len(best)))
+    for entry, goal in enumerate(row.goal):
+        values = [row.values[j][entry] for j in best]
+        mean = sum(values[1:], values[0]) * share
+        yield Claim((mean - goal) / field.beta, "vanishes")
+        for j, value in zip(best[1:], values[1:], strict=True):
+            gap = row.logits[j] - row.logits[first]
+            yield Claim(gap * (value - values[0]) / field.beta, "vanishes")
+    for j in best[1:]:
+        gap = row.logits[first] - row.logits[j]
+        yield Claim(gap, "vanishes", f"{row.word}: {first + 1} - {j + 1}")
+
+
+def _end(row: Row, best: list[int]) -> tuple[float, str] | None:
+    """How far the context of a word ends from its goal, in units of beta, and a sentence; None if
+    that is not clear: values that grow against each other, or unknown signs."""
+    weights = limit_weights([row.logits[j] for j in best], 1) if best else None
+    if weights is None:
+        return None
+    beta = row.logits[0].field.beta
+    contexts, goals = [], []
+    for entry, goal in enumerate(row.goal):
+        parts = [limit_value(row.values[j][entry] / beta, 1) for j in best]
+        if len(best) > 1 and any(map(math.isinf, parts)):
+            return None
+        contexts.append(float(sum(w * x for w, x in zip(weights, parts, strict=True))))
+        goals.append(limit_value(goal / beta, 1))
+    if any(map(math.isnan, contexts)) or not all(map(math.isfinite, goals)):
+        return None
+    shares = [0.0] * len(row.logits)
+    for j, weight in zip(best, weights, strict=True):
+        shares[j] = round(float(weight), 4)
+    sentence = (
+        f"the weights of word {row.word} tend to ({', '.join(f'{x:g}' for x in shares)}), so "
+        f"c{row.word} tends to {_in_u(contexts)} and not to {_in_u(goals)}"
+    )
+    return math.hypot(*(c - g for c, g in zip(contexts, goals, strict=True))), sentence
 
 
 def _in_u(coefficients: list[float]) -> str:
