@@ -1,16 +1,20 @@
-"""Does every word look at the words that equal it, whatever a synthesizer has learned?"""
+"""Does every word look at the words that equal it, whatever a synthesizer has learned?
+
+If row i of S is made of word i and of learned numbers alone, it is the same row in (u, u), which
+wants (1/2, 1/2), and in (u, v), which wants (1, 0). If S = c X X^T + c' 1 1^T, words that are equal
+are ahead by c, so that c must grow. Any other S is tried on short sentences.
+"""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from wherefrom.attention.equation import softmax_over_keys
-from wherefrom.checker.betas import showing_beta
+from wherefrom.checker.betas import ROUNDING, showing_beta
 from wherefrom.checker.field import Field, Number, StepBudget, TooLargeError
 from wherefrom.checker.goals import (
     Claim,
@@ -18,24 +22,19 @@ from wherefrom.checker.goals import (
     decide,
     limit_value,
     limit_weights,
+    weights_at,
 )
 from wherefrom.checker.grammar import Node
-from wherefrom.checker.problems.queries import outnumbered_at, value_at
+from wherefrom.checker.problems.queries import outnumbered_at
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import CheckResult
-from wherefrom.checker.spaces import (
-    Exact,
-    Floats,
-    Matrix,
-    NoValueError,
-    Values,
-    evaluate,
-    shown,
-)
+from wherefrom.checker.spaces import Exact, Floats, Matrix, NoValueError, Values, evaluate, shown
 
 LEARNED = ("A", "B", "R", "b_1", "b_2")
 TRIED_N = (2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50, 100, 1000, 10**6)
 MAX_WORDS = 4  # of the sentences that are tried one by one
+PRODUCTS = {("X", "X^T"): "X X^T", ("1", "1^T"): "1 1^T"}
+TURNED = {"X": "X^T", "1": "1^T"}
 
 
 def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
@@ -43,11 +42,7 @@ def judge(construction: Construction, draft: CheckResult, budget: StepBudget) ->
 
 
 class EqualWords:
-    """Does every word look at the words that equal it, whatever is learned?
-
-    If row i of S is made of word i and of learned numbers alone, it is the same row in (u, u),
-    which wants (1/2, 1/2), and in (u, v), which wants (1, 0). If S = c X X^T + c' 1 1^T, words
-    that are equal are ahead by c, so that c must grow."""
+    """The logits S of one construction over sentences of equal and of different words."""
 
     def __init__(self, construction: Construction, draft: CheckResult, budget: StepBudget) -> None:
         self.expression = construction.expressions["S"]
@@ -59,11 +54,16 @@ class EqualWords:
             return self.refuted_as_local()
         if self.learned:
             return self.judge_sentences("")
-        field = Field(self.budget, 2)  # one word alone has all the weight
-        result = self.judge_lead(field, self.lead(field))
-        if not result.passed or _is_multiple_of_gram(self.expression.tree):
+        result = self.judge_different_words()
+        if not result.passed or (_terms(self.expression.tree) or {""}) <= {"0", *PRODUCTS.values()}:
             return result
         return self.judge_sentences("different words and of ")
+
+    def no_value(self, n: int, problem: NoValueError) -> CheckResult:
+        because = f"at n = {n} the formula has no value: {problem.sentence}"
+        return self.draft.refuted(because, because, {"n": n})
+
+    # ---- sentences of n different words, for every n
 
     def lead(self, field: Field) -> Number:
         """By how much the logit of a word itself is ahead if all n words differ. In blocks: word 1,
@@ -73,22 +73,15 @@ class EqualWords:
         S = evaluate(self.expression, Exact(field), values)
         return S[0, 0] - S[0, 1] / root
 
-    def exact_logits(self, words: Sequence[int], learned: Values) -> tuple[Field, Matrix]:
-        """Of one sentence."""
-        n = len(words)
-        field = Field(self.budget, n, n)
-        X = np.eye(MAX_WORDS, dtype=int)[list(words)].astype(object)
-        values = {"X": X, "beta": field.beta, "n": n, "ones": [1] * n}
-        return field, evaluate(self.expression, Exact(field), values | learned)
-
-    def judge_lead(self, field: Field, lead: Number) -> CheckResult:
+    def judge_different_words(self) -> CheckResult:
         try:
-            alone, _ = self.exact_logits((0,), {})
+            alone, _ = self.exact_logits((0,), {})  # one word alone has all the weight
         except NoValueError as problem:
-            because = f"at n = 1 the formula has no value: {problem.sentence}"
-            return self.draft.refuted(because, because, {"n": 1})
+            return self.no_value(1, problem)
         if not decide(alone, []).is_proved:
             return self.draft.inconclusive("at n = 1 what it divides by may be zero.")
+        field = Field(self.budget, 2)
+        lead = self.lead(field)
         decision = decide(field, [Claim(lead, "grows")])
         derived = (f"S_ij - S_ik = {lead} if word i equals j and not k",)
         self.draft = replace(self.draft, derived=derived)
@@ -101,59 +94,30 @@ class EqualWords:
         sizes = {*TRIED_N, *decision.turning_points()}
         if not lead.names:
             sizes |= outnumbered_at(limit_value(lead, 1), 1, self.eps)
-        within = []
-        for n in sorted(size for size in sizes if size >= 2):
+        tried = sorted(size for size in sizes if size >= 2)
+        for n in tried:
             at = Field(self.budget, n, n)
             try:
                 own = self.lead(at)
-                error = self.limit_of_error(at, own, n)
             except NoValueError as problem:
-                because = f"at n = {n} the formula has no value: {problem.sentence}"
-                return self.draft.refuted(because, because, {"n": n})
-            if error is None:
+                return self.no_value(n, problem)
+            weights = limit_weights([own, at.number(0)], n, [1, n - 1])
+            if weights is None or not decide(at, []).is_proved:
                 return self.draft.inconclusive(f"at n = {n} the sign of a number is not decided.")
-            if error > self.eps * (1 + 1e-9):
+            if weights[1] > self.eps * (1 + ROUNDING):
                 return self.refuted_lead(own, n)
-            within.append(str(n))
+        listed = ", ".join(map(str, tried))
         return self.draft.holds(
-            f"equal words get their weight in the limit of large beta at n = {', '.join(within)}. "
+            f"equal words get their weight in the limit of large beta at n = {listed}. "
             "That is no proof for any other n."
-        )
-
-    def limit_of_error(self, field: Field, lead: Number, n: int) -> float | None:
-        """The misplaced share in a sentence of n different words as beta grows."""
-        weights = limit_weights([lead, field.number(0)], n, [1, n - 1])
-        if weights is None or not decide(field, []).is_proved:
-            return None
-        return float(weights[1])
-
-    def judge_sentences(self, also: str) -> CheckResult:
-        """Every short sentence, with several things learned."""
-        for n in range(1, MAX_WORDS + 1):
-            for words, (about, learned) in itertools.product(_sentences(n), self.choices(n)):
-                told = f"the words {list(words)}{about}"
-                try:
-                    field, S = self.exact_logits(words, learned)
-                    rows = [limit_weights(row, n) for row in S]
-                except NoValueError as problem:
-                    because = f"with n = {n} words the formula has no value: {problem.sentence}"
-                    return self.draft.refuted(because, f"{because} Tried: {told}.", {"n": n})
-                if not decide(field, []).is_proved or any(row is None for row in rows):
-                    return self.draft.inconclusive(f"{told} are not decided.")
-                error = float(np.abs(np.array(rows) - _wanted(words)).sum(axis=1).max() / 2)
-                if error > self.eps * (1 + 1e-9):
-                    return self.refuted_sentence(words, S, about)
-        return self.draft.holds(
-            f"in the limit of large beta it is true of {also}every sentence of 1, 2, 3 and 4 "
-            "words. That is no proof."
         )
 
     def refuted_lead(self, lead: Number, n: int) -> CheckResult:
         because = f"at n = {n} equal words are ahead by {lead}, which is not enough"
+        logits = [lead, lead.field.number(0)]
 
         def error_at(beta: float) -> float:
-            ahead = value_at(lead, n, beta)
-            return _misplaced(float(max(min(ahead, 1e300), -1e300)), n)
+            return float(weights_at(logits, n, beta, [1, n - 1])[1])
 
         found = showing_beta(error_at, self.eps)
         if found is None:
@@ -165,18 +129,74 @@ class EqualWords:
         )
         return self.draft.refuted(because + ".", sentence, {"n": n}, {"beta": beta})
 
+    # ---- short sentences, one by one
+
+    def exact_logits(self, words: Sequence[int], learned: Values) -> tuple[Field, Matrix]:
+        """Of one sentence."""
+        n = len(words)
+        field = Field(self.budget, n, n)
+        X = np.eye(MAX_WORDS, dtype=int)[list(words)].astype(object)
+        values = {"X": X, "beta": field.beta, "n": n, "ones": [1] * n}
+        return field, evaluate(self.expression, Exact(field), values | learned)
+
+    def judge_sentences(self, also: str) -> CheckResult:
+        """Every short sentence, with several things learned."""
+        for n in range(1, MAX_WORDS + 1):
+            for words, (about, learned) in itertools.product(_sentences(n), self.choices(n)):
+                told = f"the words {list(words)}{about}"
+                try:
+                    field, S = self.exact_logits(words, learned)
+                except NoValueError as problem:
+                    return self.no_value(n, problem)
+                rows = [limit_weights(row, n) for row in S]
+                if not decide(field, []).is_proved or any(row is None for row in rows):
+                    return self.draft.inconclusive(f"{told} are not decided.")
+                if _error(rows, words) > self.eps * (1 + ROUNDING):
+                    return self.refuted_sentence(words, S, about)
+        return self.draft.holds(
+            f"in the limit of large beta it is true of {also}every sentence of 1, 2, 3 and 4 "
+            "words. That is no proof."
+        )
+
+    def choices(self, n: int) -> Iterator[tuple[str, Values]]:
+        """What may have been learned."""
+        yield (" and what is learned is zero" if self.learned else ""), _learned(n, MAX_WORDS, None)
+        for seed in (0, 1) if self.learned else ():
+            drawn = _learned(n, MAX_WORDS, np.random.default_rng(seed))
+            yield " and what is learned is drawn", drawn
+
+    def refuted_sentence(self, words: Sequence[int], S: Matrix, about: str) -> CheckResult:
+        """At the first round beta that shows it."""
+
+        def error_at(beta: float) -> float:
+            return _error([weights_at(row, len(words), beta) for row in S], words)
+
+        found = showing_beta(error_at, self.eps)
+        because = "a word does not end up looking evenly at the words that equal it"
+        if found is None:
+            return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
+        beta, error = found
+        if self.learned:
+            because += (
+                "; S must do so whatever is learned (write beta*X@X.T for X A X^T with A = beta I)"
+            )
+        sentence = (
+            f"with beta = {beta:g}, the words {list(words)}{about}, {error:.4g} of the weight of a "
+            f"word is misplaced; {self.eps:g} is allowed."
+        )
+        numbers = {"words": list(words), "beta": beta, "misplaced": error}
+        return self.draft.refuted(because + ".", sentence, {"n": len(words)}, numbers)
+
     def refuted_as_local(self) -> CheckResult:
-        """Both sentences, computed with drawn matrices."""
-        rng = np.random.default_rng(self.draft.seed)
-        learned = _learned(2, 2, rng)
+        """Both sentences of two words, computed with drawn matrices."""
+        learned = _learned(2, 2, np.random.default_rng(self.draft.seed))
         rows = []
         for words in ((0, 0), (0, 1)):
             values = {"X": np.eye(2)[list(words)], "beta": 4.0, "n": 2, "ones": np.ones(2)}
             try:
                 S = evaluate(self.expression, Floats(self.budget), values | learned)
             except NoValueError as problem:
-                because = f"with n = 2 the formula has no value: {problem.sentence}"
-                return self.draft.refuted(because, because, {"n": 2})
+                return self.no_value(2, problem)
             except TooLargeError:
                 return self.draft.inconclusive("the numbers become too large to compute with.")
             rows.append(softmax_over_keys(S)[0])
@@ -195,45 +215,12 @@ class EqualWords:
         )
         return self.draft.refuted(because, sentence, {"n": 2, "d": 2}, numbers)
 
-    def choices(self, n: int) -> Iterator[tuple[str, Values]]:
-        """What may have been learned."""
-        yield (" and what is learned is zero" if self.learned else ""), _learned(n, MAX_WORDS, None)
-        if self.learned:
-            for seed in (0, 1):
-                drawn = _learned(n, MAX_WORDS, np.random.default_rng(seed))
-                yield " and what is learned is drawn", drawn
 
-    def refuted_sentence(self, words: Sequence[int], S: Matrix, about: str) -> CheckResult:
-        """At the first round beta that shows it."""
-
-        def error_at(beta: float) -> float:
-            rows = [[value_at(x - row[0], len(words), beta) for x in row] for row in S]
-            gaps = [[float(max(x - max(row), -1e300)) for x in row] for row in rows]
-            weights = softmax_over_keys(np.array(gaps))
-            return float(np.abs(weights - _wanted(words)).sum(axis=1).max() / 2)
-
-        found = showing_beta(error_at, self.eps)
-        because = "a word does not end up looking evenly at the words that equal it"
-        if found is None:
-            return self.draft.inconclusive(f"{because}; but no beta that was tried shows it.")
-        beta, error = found
-        if self.learned:
-            because += (
-                "; S must do so whatever is learned (write beta*X@X.T for X A X^T with A = beta I)"
-            )
-        sentence = (
-            f"with beta = {beta:g}, the words {list(words)}{about}, {error:.4g} of the weight of a "
-            f"word is misplaced; {self.eps:g} is allowed."
-        )
-        numbers = {"words": list(words), "beta": beta, "misplaced": error}
-        return self.draft.refuted(because + ".", sentence, {"n": len(words)}, numbers)
-
-
-def _misplaced(lead: float, n: int) -> float:
-    """The weight of the other words if n are all different."""
-    if n == 1:
-        return 0.0
-    return float(softmax_over_keys(np.array([lead, math.log(n - 1)]))[1])
+def _error(rows: Sequence[Matrix | None], words: Sequence[int]) -> float:
+    """The largest misplaced share of a word."""
+    same = np.equal.outer(words, words).astype(float)
+    wanted = same / same.sum(axis=1, keepdims=True)
+    return float(np.abs(np.array(rows) - wanted).sum(axis=1).max() / 2)
 
 
 def _sentences(n: int) -> Iterator[tuple[int, ...]]:
@@ -254,11 +241,6 @@ def _learned(n: int, d: int, rng: np.random.Generator | None) -> Values:
     return dict(made)
 
 
-def _wanted(words: Sequence[int]) -> Matrix:
-    same = np.equal.outer(words, words).astype(float)
-    return np.asarray(same / same.sum(axis=1, keepdims=True))
-
-
 def _is_local(node: Node) -> bool:
     """Is row i of the value made of token i and of constants alone?"""
     if "X" not in node.parts():
@@ -270,39 +252,28 @@ def _is_local(node: Node) -> bool:
     return node.op in row_by_row and all(map(_is_local, node.arguments))
 
 
-def _is_multiple_of_gram(node: Node) -> bool:
-    """Is it c X X^T + c' 1 1^T, with numbers c and c' made of beta and n? Then two words decide."""
-    degrees = _degrees(node)
-    return degrees is not None and degrees <= {"0", "X X^T", "1 1^T"}
-
-
-def _degrees(node: Node) -> set[str] | None:
-    """What a formula of products and sums is a combination of; None for any other formula."""
-    if node.op == "number" or (node.op == "name" and node.name in ("beta", "n")):
-        return {"0"}
-    if node.op == "name":
-        return {node.name} if node.name in ("X", "ones") else None
-    parts = [_degrees(part) for part in node.arguments]
-    if any(part is None for part in parts):
+def _terms(node: Node) -> set[str] | None:
+    """What a formula is a sum of, with numbers made of beta and n as factors: numbers ("0"), X, X X^T,
+    1, 1 1^T; None for any other formula. Of c X X^T + c' 1 1^T two words decide."""
+    if node.op in ("number", "name"):
+        name = "0" if node.op == "number" or node.name in ("beta", "n") else node.name
+        return {"1" if name == "ones" else name} if name in ("0", "X", "ones") else None
+    parts = [_terms(part) for part in node.arguments]
+    if None in parts:
         return None
     first, last = parts[0] or set(), parts[-1] or set()
-    match node.op:
-        case "+" | "-":
-            return first | last
-        case "*" | "/":
-            if node.op == "/" and last != {"0"}:
-                return None
-            return last if first == {"0"} else first if last == {"0"} else None
-        case "**" | "sqrt" | "abs" | "log" | "exp":
-            return first if first == {"0"} else None
-        case "transpose":
-            turned = {"X": "X^T", "ones": "1^T", "X X^T": "X X^T", "1 1^T": "1 1^T", "0": "0"}
-            return {turned[x] for x in first} if first <= set(turned) else None
-        case "@":
-            products = {("X", "X^T"): "X X^T", ("ones", "1^T"): "1 1^T"}
-            if len(first) == len(last) == 1:
-                product = products.get((min(first), min(last)))
-                return {product} if product else None
-        case "outer" if first == last == {"ones"}:
-            return {"1 1^T"}
+    if first == last == {"0"}:
+        return first
+    if node.op in "+-":
+        return first | last
+    if node.op == "*":
+        return last if first == {"0"} else first
+    if node.op == "/":
+        return first
+    if node.op == "transpose":
+        return {TURNED.get(x, x) for x in first} if not first & set(TURNED.values()) else None
+    if node.op in ("@", "outer") and len(first) == len(last) == 1:
+        right = min(last) if node.op == "@" else TURNED.get(min(last), "")
+        product = PRODUCTS.get((min(first), right))
+        return {product} if product else None
     return None
