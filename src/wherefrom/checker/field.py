@@ -181,8 +181,10 @@ class SymbolValues(dict[str, Any]):
             self[name] = {"e": context.exp(1), "pi": +context.pi, "p0": _p0(context)}[name]
         else:
             inside = self.of(atom.argument)
-            if atom.kind == "sqrt" and context is not mpmath.iv:
+            if context is not mpmath.iv and atom.kind == "sqrt":
                 inside = max(inside, 0)  # it is not negative, but for rounding
+            elif context is not mpmath.iv and atom.kind == "log" and inside <= 0:
+                raise UndefinedError
             self[name] = getattr(context, atom.kind)(inside)
         return self[name]
 
@@ -247,7 +249,7 @@ class Number:
         values = SymbolValues(self.field.atoms, context, symbols)
         try:
             return values.of(self.top) / values.of(self.bottom)
-        except (OverflowError, ZeroDivisionError):
+        except ArithmeticError:
             raise TooLargeError from None
 
     def __add__(self, other: Number) -> Number:

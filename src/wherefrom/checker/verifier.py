@@ -16,15 +16,15 @@ import mpmath
 
 from wherefrom.checker import field
 from wherefrom.checker.asymptotics import follows, minus
-from wherefrom.checker.field import Atom, Poly, SymbolValues
 
+Atoms, Poly = dict[str, field.Atom], field.Poly
 DIGITS = 60
 SAMPLE_TOLERANCE = 1e-6  # relative
 
 
 def verify(certificate: dict[str, Any]) -> str:
     """An empty text if the certificate is right, else what is wrong."""
-    kinds = {"claims": _claims, "domination": _domination, "layer": _layer, "distances": _distances}
+    kinds = {"claims": _claims, "wave": _wave, "costs": _costs, "layer": _layer, "turns": _turns}
     check = kinds.get(certificate["kind"])
     return check(certificate) if check else "there is no such certificate"
 
@@ -46,22 +46,32 @@ def _claims(certificate: dict[str, Any]) -> str:
             expected = math.inf if high is None else high + 1
         if expected != (math.inf if last is None else last + 1):
             return "the intervals do not cover every n"
-        for sample in certificate["samples"]:
-            if claim["name"] in sample and not _agrees(claim, atoms, sample):
-                return f"{claim['name']} is not what was measured"
+        measured = [sample for sample in certificate["samples"] if claim["name"] in sample]
+        if not all(_agrees(claim, atoms, sample) for sample in measured):
+            return f"{claim['name']} is not what was measured"
     return ""
 
 
-def _agrees(claim: dict[str, Any], atoms: dict[str, Atom], sample: dict[str, Any]) -> bool:
+def _wave(certificate: dict[str, Any]) -> str:
+    """sin or cos of (w + v pi) t + f + g pi for whole t, w not 0: pi is irrational, so it has one
+    value at s and t only if w (s + t) + 2 f = 0, and v (s + t) + 2 g is odd (sin) or even (cos)."""
+    (w, v, f, g), odd = certificate["angle"], certificate["odd"]
+    together = -2 * f / w if w else Fraction(1)
+    if not w or (together.denominator == 1 <= together and (v * together + 2 * g) % 2 == odd):
+        return "the wave returns"
+    return _claims(certificate)
+
+
+def _agrees(claim: dict[str, Any], atoms: Atoms, sample: dict[str, Any]) -> bool:
     with mpmath.workdps(DIGITS):
         known = {name: mpmath.mpf(sample[name]) for name in ("n", "beta")}
-        values = SymbolValues(atoms, mpmath.mp, known)
+        values = field.SymbolValues(atoms, mpmath.mp, known)
         top, bottom = values.of(claim["top"]), values.of(claim["bottom"])
         size = max(abs(top), sample.get("scale", 1.0) * abs(bottom))
         return bool(abs(top - sample[claim["name"]] * bottom) <= SAMPLE_TOLERANCE * size)
 
 
-def _lead(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> Any:
+def _lead(p: Poly, atoms: Atoms, low: int, high: int | None) -> Any:
     """Order and sign of the leading term, if they are the same on the interval."""
     for order, part in sorted(field.by_order(p).items(), key=lambda item: item[0], reverse=True):
         sign = _sign(part, atoms, low, high)
@@ -70,7 +80,7 @@ def _lead(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> Any:
     return (0, 0, 0), 0
 
 
-def _sign(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> int | None:
+def _sign(p: Poly, atoms: Atoms, low: int, high: int | None) -> int | None:
     """Of a polynomial in n and atoms. The newest atom s is split off: the sign of a + b s follows
     from those of a, b and, where these differ, of a^2 - b^2 s^2."""
     held = field.names(p) - {"n"}
@@ -83,16 +93,12 @@ def _sign(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> int | 
     if atoms[name].kind != "sqrt":
         above_one = field.add(argument, {(): Fraction(-1)})
         signs = {_sign(part, atoms, low, high) for part in parts.values()} - {0}
-        if len(signs) == 1 and (
-            atoms[name].kind != "log" or _sign(above_one, atoms, low, high) == 1
-        ):
-            return signs.pop()
-        return _number_sign(p, atoms, low, high)
+        is_positive = atoms[name].kind != "log" or _sign(above_one, atoms, low, high) == 1
+        alike = len(signs) == 1 and is_positive
+        return signs.pop() if alike else _number_sign(p, atoms, low, high)
     a, b, inside = (_sign(x, atoms, low, high) for x in (parts.get(0, {}), parts[1], argument))
-    if inside == 0:
-        return a
     if a is None or b is None or inside != 1:
-        return None
+        return a if inside == 0 else None
     if a * b >= 0:
         return a or b
     squares = {x: atom.argument for x, atom in atoms.items() if atom.kind == "sqrt"}
@@ -102,14 +108,17 @@ def _sign(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> int | 
     return None if sign is None else a * sign
 
 
-def _number_sign(p: Poly, atoms: dict[str, Atom], low: int, high: int | None) -> int | None:
+def _number_sign(p: Poly, atoms: Atoms, low: int, high: int | None) -> int | None:
     """Of a number without n, or at one n, by an enclosure."""
-    held = [p, *(atoms[x].argument for x in field.names(p) if x in atoms)]
-    if low != high and any("n" in field.names(x) for x in held):
+    if low != high and _depends_on_n(p, atoms):
         return None
     mpmath.iv.dps = DIGITS
-    value = SymbolValues(atoms, mpmath.iv, {"n": mpmath.iv.mpf(low)}).of(p)
+    value = field.SymbolValues(atoms, mpmath.iv, {"n": mpmath.iv.mpf(low)}).of(p)
     return 1 if value.a > 0 else -1 if value.b < 0 else None
+
+
+def _depends_on_n(p: Poly, atoms: Atoms) -> bool:
+    return any(x == "n" or _depends_on_n(atoms[x].argument, atoms) for x in field.names(p))
 
 
 def _polynomial_sign(p: dict[int, Fraction], low: int, high: int | None) -> int | None:
@@ -126,7 +135,7 @@ def _polynomial_sign(p: dict[int, Fraction], low: int, high: int | None) -> int 
             for j in range(degree + 1)
         ]
     signs = {(c > 0) - (c < 0) for c in coefficients}
-    at_ends = {coefficients[0], coefficients[0 if high is None else -1]}
+    at_ends = (coefficients[0], coefficients[0 if high is None else -1])
     if len(signs - {0}) > 1 or (0 in at_ends and signs != {0}):
         return None
     return next(iter(signs - {0}), 0)
@@ -138,7 +147,7 @@ MODEL_TERMS = {  # what each model multiplies, in powers of L - 2, l, m and d, c
 }
 
 
-def _domination(certificate: dict[str, Any]) -> str:
+def _costs(certificate: dict[str, Any]) -> str:
     """Every term that is written is at most a mean of the model's terms, whose weights are given,
     in each power of L - 2, l/m, m and d, which are free and at least 1; and the other way round."""
     for count in certificate["counts"]:
@@ -162,11 +171,12 @@ def _is_below(term: Any, weights: dict[Any, Fraction], others: set[Any]) -> bool
     return min(gaps[0], gaps[1], gaps[1] + gaps[2], gaps[3]) >= 0  # l = (l/m) m
 
 
-_LAYER_TABLE = """
-X n d ones Q K V b_1 b_2 W_q W_k W_v W_o W_1 W_2
-+ - * / @ ** dot outer transpose hstack vstack norm pinv sqrt abs exp relu softmax layernorm
-"""
-LAYER_PARTS = set(_LAYER_TABLE.split())  # follow a reordering wherever sizes are letters
+# what follows a reordering wherever sizes are letters
+_NAMES = "X n d ones Q K V b_1 b_2 W_q W_k W_v W_o W_1 W_2"
+_OPS = (
+    "+ - * / @ ** dot outer transpose hstack vstack norm pinv sqrt abs exp relu softmax layernorm"
+)
+LAYER_PARTS = {*_NAMES.split(), *_OPS.split()}
 
 
 def _layer(certificate: dict[str, Any]) -> str:
@@ -191,7 +201,7 @@ def _is_positive(tree: Any) -> bool:
     return operation > 0 if isinstance(operation, Fraction) else operation in ("n", "d")
 
 
-def _distances(certificate: dict[str, Any]) -> str:
+def _turns(certificate: dict[str, Any]) -> str:
     """Products of powers of z_s = e^(i s theta) and z_t (r_s, r_t: without theta): each depends on
     s - t alone, and one does depend on it."""
     products = [dict(key) for key in certificate["monomials"]]

@@ -102,7 +102,7 @@ def judge(construction: Construction, draft: CheckResult, budget: StepBudget) ->
     because = "; ".join(reasons) + "."
     if "holds" in verdicts:
         return draft.holds(because)
-    return draft.proved(because, {"kind": "domination", "counts": counts})
+    return draft.proved(because, {"kind": "costs", "counts": counts})
 
 
 def _in_powers_of_grown_layers(field: Field, count: Poly) -> Poly:

@@ -180,7 +180,7 @@ def space_values(S: Matrix, m: int, p: int) -> Values:
 
 
 def _small_bases() -> Iterator[tuple[Values, dict[str, int]]]:
-    """Bases along the axes, then turned by angles with the cosine 3/5, in fractions; their sizes."""
+    """Bases in fractions along the axes, then turned by angles with the cosine 3/5; their sizes."""
     for turned, (m, p, r) in itertools.product((False, True), SMALL_SIZES):
         size = m + p + r
         S = np.array([[Fraction(i == j) for j in range(size)] for i in range(size)])

@@ -138,9 +138,7 @@ def _judge_query(draft: CheckResult, keys: Keys, q: list[Number], field: Field) 
             f"key 1 gets {1 - error:.6g} of the weight {kind}, which is within the tolerance; "
             "not every lead grows with beta."
         )
-    i, lead = next(
-        (i, x) for i, x in enumerate(leads, start=2) if limit_value(x, 1) != math.inf
-    )
+    i, lead = next((i, x) for i, x in enumerate(leads, start=2) if limit_value(x, 1) != math.inf)
     because = f"k_1.q - k_{i}.q = {lead} does not grow with beta."
     found = showing_beta(error_at, draft.tolerance, ROUND_BETAS if uses_beta else (1.0,))
     if found is None:

@@ -185,7 +185,8 @@ class Queries:
     def judge(self) -> CheckResult:
         decision = None
         with contextlib.suppress(NotExactError, TooLargeError, ExpressionError):
-            field = Field(self.budget, self.problem.least_n)
+            self.budget.left //= 2  # the other half is for single n
+            field = Field(StepBudget(self.budget.left), self.problem.least_n)
             heads = self.exact_heads(field)
             self.draft = replace(self.draft, derived=tuple(self.derived(heads)))
             decision = decide(field, self.claims(field, heads))
@@ -235,10 +236,12 @@ class Queries:
 
     def reason(self, decision: Decision) -> str:
         """Why a proved construction is right."""
-        if self.named == 1:
-            return "for every n: the lead of k_j.q over every other k_i.q grows with beta, without bound."
         if not self.stretched:
-            lead = "k_a.q and k_b.q agree, and their lead over every other k_i.q grows with beta."
+            lead = "the lead of k_j.q over every other k_i.q grows with beta, without bound."
+            if self.named == 2:
+                lead = (
+                    "k_a.q and k_b.q agree, and their lead over every other k_i.q grows with beta."
+                )
             return f"for every n: {lead}"
         avoided = [claim for claim in decision.claims if claim.name.startswith("a of")]
         if len(avoided) == len(self.expressions):
@@ -576,18 +579,20 @@ def outnumbered_at(lead: float, named: int, eps: float) -> set[int]:
 def near_zeros(x: Number, everywhere: bool = False) -> set[int]:
     """Whole n near which the leading coefficient of a number with a logarithm of n (or, if
     `everywhere`, of any number) is smallest; what happens there is decided at those n."""
-    field = x.field
-    kinds = {field.atoms[name].kind for name in x.names if name in field.atoms}
-    if x.is_zero or "n" not in str(x) or not (everywhere or kinds & {"log", "exp"}):
+    if x.is_zero:
         return set()
-    coefficients = by_order(x.top)
+    field, coefficients = x.field, by_order(x.top)
     lead = Number(field, coefficients[max(coefficients)], ONE)
-    if has_growing_root(lead):
+    transcendental = "log(" in str(lead) or "exp(" in str(lead)
+    if "n" not in str(lead) or has_growing_root(lead) or not (everywhere or transcendental):
         return set()
 
     def size(n: int) -> float:
-        with mpmath.workdps(30):
-            return float(abs(lead.value(mpmath.mp, n=mpmath.mpf(n))))
+        try:
+            with mpmath.workdps(30):
+                return float(abs(lead.value(mpmath.mp, n=mpmath.mpf(n))))
+        except TooLargeError:  # or no value
+            return math.inf
 
     grid = sorted({field.least_n + k for k in range(40)} | {int(1.2**k) for k in range(20, 190)})
     sizes = [size(n) for n in grid]

@@ -96,7 +96,7 @@ class Rotary:
         if any(entry.bottom != ONE and names(entry.bottom) for entry in entries):
             return self.draft.inconclusive(only)
         monomials = sorted({key for entry in entries for key in entry.top})
-        proof = {"kind": "distances", "monomials": monomials}
+        proof = {"kind": "turns", "monomials": monomials}
         if not verify(proof):
             because = (
                 "for all s, t, theta, q and k: in the product every power of e^(i s theta) meets "

@@ -6,6 +6,7 @@ and one with a rational multiple of pi does; both are decided in fractions.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -129,13 +130,17 @@ class Waves(Exact):
         return self.field.number(1) / made if exponent < 0 else made
 
 
+Pair = tuple[Waves, list[Number]]  # the entries of one pair
+
+
 class Table:
     """p(t), for t = 0, 1, 2, ...: do two positions share a vector?"""
 
     def __init__(self, expression: Expression, draft: CheckResult, budget: StepBudget) -> None:
         self.expression, self.draft, self.budget = expression, draft, budget
+        self.uses_width = bool(expression.names & {"i", "d"})
 
-    def entries(self, i: int, d: int | None) -> tuple[Waves, list[Number]]:
+    def entries(self, i: int, d: int | None) -> Pair:
         """The entries of the pair i at a width d (None: at every width)."""
         arithmetic = Waves(Field(self.budget, 0))
         field = arithmetic.field
@@ -145,106 +150,70 @@ class Table:
         return arithmetic, evaluate(self.expression, arithmetic, values).ravel().tolist()
 
     def judge(self) -> CheckResult:
-        try:  # the first pair, i = 0, is there for every d
-            arithmetic, entries = self.entries(0, None)
-            found = self.judge_pair(arithmetic, entries)
+        with contextlib.suppress(NotExactError, NoValueError):
+            found = self.judge_first_pair(*self.entries(0, None))
             if found is not None:
                 return found
-        except (NotExactError, NoValueError):
-            pass
-        uses_width = bool(self.expression.names & {"i", "d"})
-        results = []
-        for d in self.widths() if uses_width else (2,):
+        # small widths, and those at which a part of the formula may be zero
+        written = {int(x.number) for x in self.expression.tree.walk() if x.op == "number"}
+        widths = {*WIDTHS, *(x for x in written if x % 2 == 0 and 0 < x <= MAX_WIDTH)}
+        tried = sorted(widths) if self.uses_width else [2]
+        for d in tried:
             try:
-                result = self.judge_width(d, uses_width)
+                result = self.judge_width(d)
             except NoValueError as problem:
-                at = f" with d = {d}" if uses_width else ""
+                at = f" with d = {d}" if self.uses_width else ""
                 because = f"p has no value{at}: {problem.sentence}"
                 return self.draft.refuted(because, because, {"d": d})
             except NotExactError:
                 return self.draft.inconclusive(
                     "only angles such as t/3, 2*pi*t/7 or t/10000**(2*i/d) can be judged exactly."
                 )
-            if result.verdict != "holds":
+            if result is not None:
                 return result
-            results.append(result)
-        if len(results) == 1:
-            return results[0]
-        widths = ", ".join(map(str, self.widths()))
-        return self.draft.holds(f"at d = {widths}, {results[0].because}")
-
-    def widths(self) -> list[int]:
-        """Small ones, and those at which a part of the formula may be zero."""
-        written = {int(x.number) for x in self.expression.tree.walk() if x.op == "number"}
-        return sorted({*WIDTHS, *(x for x in written if x % 2 == 0 and 0 < x <= MAX_WIDTH)})
-
-    def judge_pair(self, arithmetic: Waves, entries: Sequence[Number]) -> CheckResult | None:
-        """Proved by one entry in which nothing returns, or refuted where there is no value."""
-        field = arithmetic.field
-        where = (
-            "the pair i = 0, which is there for every d,"
-            if "i" in self.expression.names
-            else "an entry"
+        at = f"at d = {', '.join(map(str, tried))}, " if self.uses_width else ""
+        return self.draft.holds(
+            f"{at}no two of the first {SEARCHED_POSITIONS:,} positions share a vector. "
+            "That is no proof."
         )
-        own = [(x, need) for x, need in field.obligations if x.names <= {"n", "pi"}]
-        positive_width = [
-            x for x, _ in field.obligations if len(x.top) == 1 and x.names <= {"d", "pi"}
-        ]
-        if len(own) + len([x for x in positive_width if "d" in x.names]) < len(field.obligations):
-            return None
-        for number, need in own:
-            for piece in decide(Field(self.budget, 0), [Claim(number, need)]).pieces[0]:
-                if is_true(piece, need) is False:
+
+    def judge_first_pair(self, waves: Waves, entries: Sequence[Number]) -> CheckResult | None:
+        """The pair i = 0 is there for every d: proved by one entry in which nothing returns, or
+        refuted where there is no value."""
+        field = waves.field
+        own = []
+        for x, need in field.obligations:
+            if x.names <= {"n", "pi"}:
+                own.append((x, need))
+            elif len(x.top) != 1 or not x.names <= {"d", "pi"}:  # a power of d is never zero
+                return None
+        field.obligations = own
+        obliged = decide(field, [])
+        for claim, pieces in zip(obliged.claims, obliged.pieces, strict=True):
+            for piece in pieces:
+                if is_true(piece, claim.must) is False:
                     because = f"p has no value at t = {piece.low}"
                     return self.draft.refuted(f"{because}.", f"{because}.", {"t": piece.low})
-        field.obligations = own
-        for entry in entries:
-            reason = self.never_returns(arithmetic, entry)
-            if reason is not None:
-                claims, sentence = reason
-                decision = decide(field, claims)
-                if decision.is_proved:
-                    because = f"for all t: {where} {sentence}"
-                    return self.draft.proved(because, certificate(decision))
+        first = "the pair i = 0, which is there for every d," if self.uses_width else "an entry"
+        for entry in entries if obliged.is_proved else ():
+            proof, why = _never_returns(waves, entry)
+            if proof:
+                return self.draft.proved(f"for all t: {first} {why}", proof)
         return None
 
-    def never_returns(self, waves: Waves, entry: Number) -> tuple[list[Claim], str] | None:
-        """Claims by which an entry has no value twice, and a sentence."""
-        field = waves.field
-        widths = by_power(entry.top, "d")
-        if len(widths) == 1 and "d" not in names(entry.bottom):  # a power of d is never zero
-            entry = Number(field, next(iter(widths.values())), entry.bottom)
-        moving = {name for name, wave in waves.waves.items() if wave.moves}
-        if entry.names <= {"n", "pi"} and "n" in entry.names:
-            gap = _shifted(field, entry) - entry
-            for sign in (1, -1):
-                claim = Claim(gap if sign == 1 else -gap, "positive")
-                if decide(field, [claim]).is_proved:
-                    return [claim], "grows (or falls) with every t, and never returns."
-            return None
-        held = entry.names & set(waves.waves)
-        if len(held) != 1 or not held <= moving or entry.bottom != ONE:
-            return None
-        (name,) = held
-        parts = by_power(entry.top, name)
-        if not entry.names <= {name, "d", "pi"} or not set(parts) <= {0, 1} or len(parts[1]) != 1:
-            return None
-        wave = waves.waves[name]
-        if not wave.w or wave.reflection is not None:
-            return None
-        claims = [Claim(field.number(wave.w), "nonzero")]
-        return claims, (
-            "has an angle that is a rational multiple of t, and pi is irrational: no two whole t "
-            "differ by full turns."
-        )
-
-    def judge_width(self, d: int, uses_width: bool) -> CheckResult:
-        """All entries at one width: equal positions by exact angles, or a search in floats."""
-        tables = [self.entries(i, d) for i in range(d // 2)] if uses_width else [self.entries(0, 2)]
-        pair = next(_equal_positions(tables), None)
-        if pair is not None:
-            return self.refuted_at(*pair, tables, f" with d = {d}" if uses_width else "")
-        table = np.array([_float_vector(tables, t) for t in range(SEARCHED_POSITIONS)])
+    def judge_width(self, d: int) -> CheckResult | None:
+        """All entries at one width: equal positions by exact angles, or a search in floats; None if
+        no two positions are equal or nearly so."""
+        pairs = [self.entries(i, d) for i in range(d // 2 if self.uses_width else 1)]
+        equal = next(_equal_positions(pairs), None)
+        if equal is not None:
+            s, t = equal
+            at = f" with d = {d}" if self.uses_width else ""
+            values = [round(x, 6) for x in _float_vector(pairs, s)]
+            because = f"the table comes back to where it was: p({s}) = p({t})."
+            sentence = f"positions {s} and {t} have the same vector {values}{at}."
+            return self.draft.refuted(because, sentence, {"s": s, "t": t}, {"p": values})
+        table = np.array([_float_vector(pairs, t) for t in range(SEARCHED_POSITIONS)])
         if not np.isfinite(table).all():
             raise NotExactError
         rounded = np.round(table / np.maximum(1.0, np.abs(table).max(axis=0)), 9) + 0.0
@@ -252,29 +221,41 @@ class Table:
             return self.draft.inconclusive(
                 "two positions agree to nine digits, but no argument shows whether they are equal."
             )
-        return self.draft.holds(
-            f"no two of the first {SEARCHED_POSITIONS:,} positions share a vector. "
-            "That is no proof."
-        )
-
-    def refuted_at(
-        self, s: int, t: int, tables: list[tuple[Waves, list[Number]]], width: str
-    ) -> CheckResult:
-        first, second = (_float_vector(tables, position) for position in (s, t))
-        if not np.allclose(first, second, rtol=0, atol=1e-6):
-            return self.draft.inconclusive("exact angles and floats disagree about two positions.")
-        values = [round(x, 6) for x in first]
-        because = f"the table comes back to where it was: p({s}) = p({t})."
-        sentence = f"positions {s} and {t} have the same vector {values}{width}."
-        return self.draft.refuted(because, sentence, {"s": s, "t": t}, {"p": values})
+        return None
 
 
-def _equal_positions(tables: list[tuple[Waves, list[Number]]]) -> Iterator[tuple[int, int]]:
+def _never_returns(waves: Waves, entry: Number) -> tuple[dict[str, Any], str]:
+    """A certificate that an entry has no value twice, and a sentence; or nothing."""
+    field = waves.field
+    widths = by_power(entry.top, "d")
+    if len(widths) == 1 and "d" not in names(entry.bottom):  # a power of d is never zero
+        entry = Number(field, next(iter(widths.values())), entry.bottom)
+    if entry.names <= {"n", "pi"} and "n" in entry.names:
+        gap = _shifted(field, entry) - entry
+        for step in (gap, -gap):
+            decision = decide(field, [Claim(step, "positive")])
+            if decision.is_proved:
+                return certificate(decision), "grows (or falls) with every t, and never returns."
+    held = entry.names & set(waves.waves)
+    if len(held) != 1 or entry.bottom != ONE or not entry.names <= {*held, "d", "pi"}:
+        return {}, ""
+    (name,) = held
+    parts, wave = by_power(entry.top, name), waves.waves[name]
+    if not set(parts) <= {0, 1} or len(parts[1]) != 1 or not wave.w or wave.reflection is not None:
+        return {}, ""
+    angle = {"kind": "wave", "odd": wave.kind == "sin", "angle": (wave.w, wave.v, wave.f, wave.g)}
+    return certificate(decide(field, [])) | angle, (
+        "has an angle that is a rational multiple of t, and pi is irrational: no two whole t "
+        "differ by full turns."
+    )
+
+
+def _equal_positions(pairs: Sequence[Pair]) -> Iterator[tuple[int, int]]:
     """Pairs of positions that certainly have equal vectors, the smaller ones first: every entry is
     made of waves that meet, or is a quotient of polynomials in t with equal values."""
     waves: list[Wave] = []
     polynomials: list[Number] = []
-    for arithmetic, entries in tables:
+    for arithmetic, entries in pairs:
         for entry in entries:
             held = entry.names & set(arithmetic.waves)
             if entry.names <= {"n"}:
@@ -289,21 +270,13 @@ def _equal_positions(tables: list[tuple[Waves, list[Number]]]) -> Iterator[tuple
             _fraction_at(entry, s) == _fraction_at(entry, t) for entry in polynomials
         )
 
-    for t in range(1, SEARCHED_PAIRS):
-        for s in range(t):
-            if are_equal(s, t):
-                yield s, t
-    if all(not wave.w for wave in waves):
-        candidates = [(0, math.lcm(1, *(wave.period for wave in waves)))]
-    else:
-        totals = {wave.reflection for wave in waves if wave.w}
-        total = totals.pop()
-        if totals or total is None:
-            return
-        candidates = [(s, total - s) for s in range(min((total + 1) // 2, MAX_REFLECTED))]
-    for s, t in candidates:
-        if are_equal(s, t):
-            yield s, t
+    candidates = [(s, t) for t in range(1, SEARCHED_PAIRS) for s in range(t)]
+    totals = {wave.reflection for wave in waves if wave.w}
+    if not totals:
+        candidates.append((0, math.lcm(1, *(wave.period for wave in waves))))
+    elif len(totals) == 1 and (total := totals.pop()):
+        candidates += [(s, total - s) for s in range(min((total + 1) // 2, MAX_REFLECTED))]
+    yield from (pair for pair in candidates if are_equal(*pair))
 
 
 def _fraction_at(x: Number, t: int) -> Fraction:
@@ -316,31 +289,29 @@ def _fraction_at(x: Number, t: int) -> Fraction:
 
 def _shifted(field: Field, x: Number) -> Number:
     """The number at t + 1."""
-    parts = []
     following = field.n + field.number(1)
+    parts = []
     for poly in (x.top, x.bottom):
-        total = field.number(0)
-        for power, rest in by_power(poly, "n").items():
-            if power.denominator != 1 or power < 0:
-                raise NotExactError
-            total = total + Number(field, rest, ONE) * following ** int(power)
-        parts.append(total)
+        terms = by_power(poly, "n").items()
+        if any(power.denominator != 1 or power < 0 for power, _ in terms):
+            raise NotExactError
+        numbers = [Number(field, rest, ONE) * following ** int(power) for power, rest in terms]
+        parts.append(sum(numbers, field.number(0)))
     above, below = parts
     return field.quotient(
         field.times(above.top, below.bottom), field.times(above.bottom, below.top)
     )
 
 
-def _float_vector(tables: list[tuple[Waves, list[Number]]], t: int) -> list[float]:
+def _float_vector(pairs: Sequence[Pair], t: int) -> list[float]:
     """The entries at a position; NotExactError where one has no value."""
     vector = []
-    for arithmetic, entries in tables:
+    for arithmetic, entries in pairs:
         known = {name: wave.at(t) for name, wave in arithmetic.waves.items()}
         known |= {"n": float(t), "pi": math.pi}
         for number, need in arithmetic.field.obligations:
             value = float(number.value(mpmath.fp, **known))
-            sign = (value > 0) - (value < 0)
-            if not is_true(Piece(0, 0, FLAT, sign), need):
+            if not is_true(Piece(0, 0, FLAT, (value > 0) - (value < 0)), need):
                 raise NotExactError
         vector += [float(entry.value(mpmath.fp, **known)) for entry in entries]
     return vector

@@ -253,8 +253,8 @@ def _is_local(node: Node) -> bool:
 
 
 def _terms(node: Node) -> set[str] | None:
-    """What a formula is a sum of, with numbers made of beta and n as factors: numbers ("0"), X, X X^T,
-    1, 1 1^T; None for any other formula. Of c X X^T + c' 1 1^T two words decide."""
+    """What a formula is a sum of, with factors made of beta and n: numbers ("0"), X, X X^T, 1,
+    1 1^T; None for any other formula. Of c X X^T + c' 1 1^T two words decide."""
     if node.op in ("number", "name"):
         name = "0" if node.op == "number" or node.name in ("beta", "n") else node.name
         return {"1" if name == "ones" else name} if name in ("0", "X", "ones") else None

@@ -107,7 +107,9 @@ class ThreeWords:
         lines = [f"logits of word {x.word}: {', '.join(map(str, x.logits))}" for x in self.exact]
         self.draft = replace(self.draft, derived=tuple(lines))
         winners = [_winners(row) for row in self.exact]
-        claims = [c for row, best in zip(self.exact, winners, strict=True) for c in _claims(row, best)]
+        claims = [
+            c for row, best in zip(self.exact, winners, strict=True) for c in _claims(row, best)
+        ]
         decision = decide(field, claims)
         if all(winners) and decision.is_proved:
             return self.proved(decision, winners)
@@ -222,9 +224,7 @@ class ThreeWords:
             formula += f" (at beta = 2: {at_two})"
         beta = BetaNeeded(formula, needed, 3, {3: needed})
         drawn = [orthonormal(4, 7, np.random.default_rng(self.draft.seed))]
-        found = search_assumptions(
-            "u", drawn, 4, self.error_over, SEARCHED_BETAS, self.draft.seed
-        )
+        found = search_assumptions("u", drawn, 4, self.error_over, SEARCHED_BETAS, self.draft.seed)
         return replace(result, beta=beta, assumptions=tuple(found))
 
 
