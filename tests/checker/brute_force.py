@@ -1004,6 +1004,8 @@ def run(count, seed, only=None, figures=True):
                 found = contradicts(drawn, result)
             except UserError:
                 word, found = "not judged", ""
+            except Exception as error:
+                word, found = "failed", f"{type(error).__name__}: {error}"
             verdicts[f"{problem} {word}"] = verdicts.get(f"{problem} {word}", 0) + 1
             if found:
                 wrong.append(f"{problem} {drawn.texts} {word}: {found}")
