@@ -64,7 +64,8 @@ class Layer:
     def judge(self) -> CheckResult:
         fixed = sorted(self.expression.tree.parts() & set(FIXED))
         for size, letter in self.sizes_without_value():
-            return self.without_value(size, letter)
+            because = f"the formula has no value at {letter} = {size}."
+            return self.draft.refuted(because, because, {letter: size})
         found, tried = self.search(fixed)
         if found is not None:
             return found
@@ -102,23 +103,6 @@ class Layer:
                 size = _first_false(decide(field, [Claim(value.item(), need)]))
                 if size is not None:
                     yield size, letter
-
-    def without_value(self, size: int, letter: str) -> CheckResult:
-        """Refuted, if floats agree that the formula has no value at this size."""
-        because = f"the formula has no value at {letter} = {size}"
-        if size <= 64:
-            n, d = (size, 2) if letter == "n" else (2, size)
-            tokens, learned = _layer_values(n, d, np.random.default_rng(0))
-            try:
-                evaluate(self.expression, Floats(self.budget), self.values(tokens, learned))
-                return self.draft.inconclusive(f"{because}, by algebra; floats do not show it.")
-            except NoValueError as problem:
-                return self.draft.refuted(
-                    f"{because}.", f"with {letter} = {size}: {problem.sentence}", {letter: size}
-                )
-            except TooLargeError:
-                pass
-        return self.draft.refuted(f"{because}.", f"with {letter} = {size}.", {letter: size})
 
     def search(self, fixed: Sequence[str]) -> tuple[CheckResult | None, int]:
         """Tokens, matrices and a reordering that the layer does not follow; and how many layers

@@ -20,7 +20,6 @@ from wherefrom.checker.field import (
     Number,
     Poly,
     StepBudget,
-    TooLargeError,
     add,
     as_whole,
     merge,
@@ -86,7 +85,7 @@ class Rotary:
         except NotExactError:
             return self.draft.inconclusive(only)
         if at_s is None or at_t is None:
-            return self.not_linear(only)
+            return self.draft.inconclusive("y is not seen to be linear in x1 and x2.")
         if any(x.names for x, _ in self.field.obligations):
             return self.draft.inconclusive("what it divides by may be zero at some t, theta or x.")
         products = [
@@ -143,32 +142,6 @@ class Rotary:
             raise UserError("y has two entries, y1 and y2, or is one complex number.")
         rows = [_linear(field, entry) for entry in pair]
         return None if None in rows else [row for row in rows if row is not None]
-
-    def not_linear(self, only: str) -> CheckResult:
-        """Refuted, if the image of twice a vector is not twice its image at t = theta = 1."""
-        images = {}
-        for factor in (1.0, 2.0):
-            at = {"x1": factor, "x2": factor, "t": 1.0, "theta": 1.0, "i": 1j, "w": cmath.exp(1j)}
-            at |= {"z_t": cmath.exp(1j), "r_t": cmath.exp(1j)}
-            entries = [entry for table in self.written_at("t").values() for entry in table.ravel()]
-            try:
-                images[factor] = [complex(entry.value(mpmath.fp, **at)) for entry in entries]
-            except (TooLargeError, KeyError):
-                return self.draft.inconclusive(only)
-        gaps = [abs(2 * x - y) for x, y in zip(images[1.0], images[2.0], strict=True)]
-        if max(gaps) < 1e-6:
-            return self.draft.inconclusive(only)
-        once, twice = (
-            [
-                round(part, 4)
-                for x in images[factor]
-                for part in ((x.real, x.imag) if len(gaps) == 1 else (x.real,))
-            ]
-            for factor in (1.0, 2.0)
-        )
-        sentence = f"at t = theta = 1, (1, 1) becomes {once} and (2, 2) becomes {twice}."
-        because = "the result must be linear in x1 and x2, as a rotation is."
-        return self.draft.refuted(because, sentence, {"t": 1}, {"once": once, "twice": twice})
 
     def constant(self, products: list[list[Number]]) -> CheckResult:
         score = _score(products[0][0], 0, 1)
