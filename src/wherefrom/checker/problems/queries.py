@@ -183,13 +183,14 @@ class Queries:
     # ---- the verdict
 
     def judge(self) -> CheckResult:
-        decision = None
+        decision, half = None, StepBudget(self.budget.left // 2)  # the rest is for single n
+        self.budget.left -= half.left
         with contextlib.suppress(NotExactError, TooLargeError, ExpressionError):
-            self.budget.left //= 2  # the other half is for single n
-            field = Field(StepBudget(self.budget.left), self.problem.least_n)
+            field = Field(half, self.problem.least_n)
             heads = self.exact_heads(field)
             self.draft = replace(self.draft, derived=tuple(self.derived(heads)))
             decision = decide(field, self.claims(field, heads))
+        self.budget.left += max(half.left, 0)
         if decision is None or not decision.is_proved:
             return self.at_single_n(decision)
         proof = certificate(decision, list(self.samples()))
