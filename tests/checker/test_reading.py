@@ -48,6 +48,9 @@ UNDERSTOOD = [
     ("extract", "M = I − BBᵀ", {"M": "I - B@B.T"}),
     ("extract", r"M = \boldsymbol{A}\boldsymbol{A}^{\mathrm{T}}", PROJECTION),
     ("extract", "M = (1/2)(2 A A^⊤)", {"M": "1/2*(2*A@A.T)"}),
+    ("average", r"q = \frac12\beta(k_a + k_b)", {"q": "1/2*beta*(k_a + k_b)"}),  # not 12/beta
+    ("average", r"q = \dfrac{\beta}2 (k_a + k_b)", {"q": "beta/2*(k_a + k_b)"}),
+    ("average", r"q = \frac1\epsilon (k_a + k_b)", {"q": "1/(1/beta)*(k_a + k_b)"}),
     (
         "two-heads",
         r"q_1 = q_2 = t(\mu_a+\mu_b)",

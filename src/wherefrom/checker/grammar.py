@@ -66,6 +66,8 @@ _REWRITTEN: list[tuple[str, str | Callable[[re.Match[str]], str]]] = [
     (r"\b(?:np|numpy|torch|math|jnp)\.(?:linalg\.|array\b|tensor\b)?", " "),
     (r"\bI_\{?[a-z]\}?(?!\w)|\beye\(\w+\)|\\mathbb\s*\{?[I1]\}?", "I"),
     (r"\\mathbb\s*\{?R\}?", "ℝ"),
+    (r"(\\[dt]?frac)\s*(\d)", r"\1{\2}"),  # \frac12 is \frac{1}{2}
+    (r"(\\[dt]?frac\{[^{}]*\})\s*(\d)", r"\1{\2}"),
     (r"_\{\([^{}]*\)\}", " "),  # PE_{(pos, 2i)}
     (r"\\boxed\s*\{((?:[^{}]|\{[^{}]*\})*)\}", r"       \1 "),
     (r"(?<=[A-Za-zμ])\[([a-z])\]", r"_\1"),  # k[a]

@@ -17,7 +17,8 @@ import mpmath
 from wherefrom.checker import field
 from wherefrom.checker.asymptotics import follows, minus
 
-Atoms, Poly = dict[str, field.Atom], field.Poly
+Atoms = dict[str, field.Atom]
+Poly = field.Poly
 DIGITS = 60
 SAMPLE_TOLERANCE = 1e-6  # relative
 
@@ -155,10 +156,8 @@ def _costs(certificate: dict[str, Any]) -> str:
         model = {(*p[:3], 0) if fixed else p for p in MODEL_TERMS[count["model"]]}
         if not written or min(written.values()) <= 0:
             return "a factor is not positive"
-        for terms, others, means in (
-            (set(written), model, count["above"]),
-            (model, set(written), count["below"]),
-        ):
+        says = set(written)
+        for terms, others, means in ((says, model, count["above"]), (model, says, count["below"])):
             if any(not _is_below(term, means.get(term, {}), others) for term in terms):
                 return "a term is not dominated"
     return ""
@@ -172,11 +171,9 @@ def _is_below(term: Any, weights: dict[Any, Fraction], others: set[Any]) -> bool
 
 
 # what follows a reordering wherever sizes are letters
-_NAMES = "X n d ones Q K V b_1 b_2 W_q W_k W_v W_o W_1 W_2"
-_OPS = (
-    "+ - * / @ ** dot outer transpose hstack vstack norm pinv sqrt abs exp relu softmax layernorm"
-)
-LAYER_PARTS = {*_NAMES.split(), *_OPS.split()}
+_PARTS = "X n d ones Q K V b_1 b_2 W_q W_k W_v W_o W_1 W_2 + - * / @ ** dot outer transpose"
+_MORE_PARTS = "hstack vstack norm pinv sqrt abs exp relu softmax layernorm"
+LAYER_PARTS = {*_PARTS.split(), *_MORE_PARTS.split()}
 
 
 def _layer(certificate: dict[str, Any]) -> str:

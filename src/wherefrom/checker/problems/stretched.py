@@ -75,9 +75,10 @@ def length_claims(field: Field, heads: Sequence[Mapping[str, Number]]) -> list[C
     """The heads' weights on a tend to shares that average 1/2, for every e that is not set aside.
     Where no share is clear, a claim that is false, and numbers whose signs matter."""
     false = Claim(field.number(1), "zero")
-    along = [claims for head in heads if _are_true(claims := [Claim(head["a"], "grows")])]
+    along = [Claim(head["a"], "grows") for head in heads]
+    along = [claim for claim in along if _are_true([claim])]
     positive = len(heads) > 1 and bool(along)  # e < 0 is set aside
-    claims: list[Claim] = [*along[0]] if positive else []
+    claims = along[:1] if positive else []
     total = Fraction(0)
     for index, head in enumerate(heads):
         a, b, others = head["a"], head["b"], head["others"]
@@ -143,8 +144,8 @@ def head_of(a: Any, b: Any, gap: Any, others: Any) -> Head:
     largest = mpmath.mpf(LARGEST)
     scale = min(mpmath.mpf(1), largest / 1e10 / max(abs(a), abs(b), 1))
     first = float(a * scale) or float(mpmath.sign(a)) * SMALLEST
-    ends = (float(max(min(x, largest), -largest)) for x in (gap, others * scale))
-    return first, float(b * scale), *ends
+    between, last = (float(max(min(x, largest), -largest)) for x in (gap, others * scale))
+    return first, float(b * scale), between, last
 
 
 def misplaced(heads: Sequence[Head], e: Matrix, n: int) -> Matrix:
