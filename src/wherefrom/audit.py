@@ -54,8 +54,7 @@ from wherefrom.training.record import (
 )
 from wherefrom.training.settings import describe_sources
 
-# shares of the subjects up to which they calibrate; rivals are tuned on those of the second part
-FITS, TESTS = 0.45, 0.65
+CALIBRATING = 0.65  # share of the subjects that calibrate; the others are judged
 SHOTS, OTHER_SHOTS = 5, 3  # examples before a question, and those of the second prompt
 ROOM = 4  # tokens that an answer may be longer than nearly all accepted ones
 FEWEST = 20  # questions of a relation that goes by itself, and of an audit
@@ -243,10 +242,10 @@ def choose_examples(
     members: Sequence[HeldOutQuestion], answers: Mapping[str, str], shots: int
 ) -> tuple[tuple[tuple[str, str], ...], int]:
     """Examples of a relation with their answers, and how many of them the first prompt has."""
-    fitting = [subject.question for subject in members if subject.role == roles.FITTING]
-    most = min(shots, len(fitting) // 3)
-    by_answer = {answers[question]: question for question in fitting}  # one of each answer
-    ranked = list(dict.fromkeys([*by_answer.values(), *fitting]))
+    questions = [subject.question for subject in members]
+    most = min(shots, len(questions) // 3)
+    by_answer = {answers[question]: question for question in questions}  # one of each answer
+    ranked = list(dict.fromkeys([*by_answer.values(), *questions]))
     count = most + (OTHER_SHOTS if most else 0)
     return tuple((question, answers[question]) for question in ranked[:count]), most
 
@@ -265,8 +264,8 @@ def assign_roles(
     for (question, source), name in zip(rows, names, strict=True):
         place, exists = (ranks[name] + 0.5) / len(distinct), source == roles.DEV
         role = roles.JUDGED
-        if place < TESTS:
-            role = roles.FITTING if place < FITS else roles.CALIBRATION
+        if place < CALIBRATING:
+            role = roles.CALIBRATION
             source = roles.SET_ASIDE if exists else source
         answer = question.answer if exists else None
         about = (question.subject, question.text, answer, question.template)
@@ -319,13 +318,10 @@ def ask_all(
     report, by_question = count("asking", len(subjects)), {s.question: s for s in subjects}
     report(sum(subject.question in done for subject in subjects))
     with Database.open(file) as database:
-        # what only rivals use takes long, and is read where they are tuned and compared
-        for rivals in (False, True):
-            part = [s for s in subjects if (s.role != roles.FITTING) == rivals]
-            rows = [(s.question, s.subject) for s in part if s.question not in done]
-            for _, records in read_blocks(model, state, rows, rivals=rivals):
-                add_audited(database, records, by_question, is_match)
-                report(len(records))
+        rows = [(s.question, s.subject) for s in subjects if s.question not in done]
+        for _, records in read_blocks(model, state, rows):
+            add_audited(database, records, by_question, is_match)
+            report(len(records))
 
 
 def calibrate(

@@ -13,7 +13,7 @@ from sklearn import metrics as sklearn_metrics
 
 from wherefrom.errors import UserError
 from wherefrom.provenance import metrics
-from wherefrom.provenance.metrics import Answers, Bootstrap, compare_rates, rate, reliability_table
+from wherefrom.provenance.metrics import Answers, Bootstrap, rate, reliability_table
 
 MEASURES = {
     "recall": metrics.accuracy,
@@ -87,20 +87,6 @@ def test_calibration_error_is_the_table_added_up(rows):
     assert [each["subjects"] for each in reliability_table(apart)] == [20] * 10
 
 
-def test_calibration_error_of_a_calibrated_score_is_that_of_chance():
-    rng = np.random.default_rng(5)
-    found, expected = [], []
-    for _ in range(60):
-        score = rng.beta(0.7, 0.5, 400)
-        answers = Answers(score, rng.random(400) < score)
-        found.append(value_of(metrics.ece, answers))
-        expected.append(metrics.ece_of_chance(answers, rng, draws=100)["value"])
-    # the errors vary by about 0.01, so that their mean over 60 varies by 0.0013
-    assert np.mean(found) == pytest.approx(np.mean(expected), abs=0.005)
-    overconfident = Answers(np.full(400, 0.9), rng.random(400) < 0.7)
-    assert value_of(metrics.ece, overconfident) > 0.1
-
-
 @settings(max_examples=40)
 @given(rows=ROWS)
 def test_a_value_is_finite_or_a_sentence_says_why(rows):
@@ -166,14 +152,9 @@ def test_a_paired_difference_is_narrower_than_two_separate_intervals():
     assert "no interval" in few["reason"]
 
 
-def test_wilsons_and_newcombes_intervals_are_those_of_the_books():
-    # Newcombe 1998: 81 of 263 (table I), and 56 of 70 against 48 of 80 (table II, method 10)
-    one = rate(81, 263)
+def test_wilsons_interval_is_that_of_the_book():
+    one = rate(81, 263)  # Newcombe 1998, table I
     assert (round(one["low"], 4), round(one["high"], 4)) == (0.2553, 0.3662)
-    event = np.array([True] * 56 + [False] * 14 + [True] * 48 + [False] * 32)
-    difference = compare_rates(event, np.arange(150) < 70)["difference"]
-    assert difference["value"] == pytest.approx(0.2)
-    assert (round(difference["low"], 4), round(difference["high"], 4)) == (0.0524, 0.3339)
     assert rate(0, 0)["reason"]
 
 

@@ -1,4 +1,4 @@
-"""In which country places lie, and what a name alone does: whom guessing by it hurts."""
+"""In which country places lie, and what a name alone does: what follows from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance import names
 from wherefrom.provenance.gazetteer import UNKNOWN, locate
 from wherefrom.provenance.judging import require_evidence
-from wherefrom.provenance.names import compare_subjects, count_unknown, draw_names, summarise
+from wherefrom.provenance.names import count_unknown, draw_names, summarise
 from wherefrom.training.run_folder import load_run
 
 
@@ -111,79 +111,29 @@ def test_answers_add_up_by_country_and_what_is_left_is_unknown():
 
 def test_a_model_that_follows_the_name_is_told_from_one_that_does_not():
     found = follow(FOLLOWING)
-    assert found["at_home"] == pytest.approx({"value": 1, "by_chance": 1 / 3}, abs=0.02)
-    assert found["mutual_information"]["bits"] == pytest.approx(np.log2(3))
-    assert 0 < found["mutual_information"]["by_chance"] < 0.3
-    assert found["mutual_information"]["p"] < 0.01
+    assert found["at_home"]["value"] == pytest.approx(1)
+    assert found["at_home"]["by_chance"] == pytest.approx(1 / 3, abs=0.02)
+    assert found["at_home"]["p"] < 0.01
     assert found["origins"] == ["Japanese", "Italian", "Polish"]
     assert [row["commonest"] for row in found["by_origin"]] == list(CAPITALS)
     found = follow(IGNORING)
-    assert found["at_home"] == pytest.approx({"value": 1 / 3, "by_chance": 1 / 3})
-    assert found["mutual_information"]["bits"] == pytest.approx(0, abs=1e-12)
-    assert found["mutual_information"]["p"] == 1
+    assert found["at_home"] == pytest.approx({"value": 1 / 3, "by_chance": 1 / 3, "p": 1})
     assert found["commonest"] == {"answer": "Rome", "share": 1}
-    # random answers share only the bits that chance gives small tables
-    found = follow(np.eye(3)[np.random.default_rng(3).integers(0, 3, size=30)])
-    assert found["mutual_information"]["bits"] > 0.01  # the plain number is biased upwards
-    assert found["mutual_information"]["p"] > 0.05
+    by_luck = follow(np.eye(3)[np.random.default_rng(3).integers(0, 3, size=30)])
+    assert by_luck["at_home"]["p"] > 0.05
 
 
-def test_abstaining_that_depends_on_the_origin_is_found_out():
-    found = count_unknown(IN_TURN, np.array([False, True, True] * 10), level=0.95)
-    assert [row["value"] for row in found["by_origin"]] == [0, 1, 1]
-    assert found["all"]["count"] == 20
-    assert found["p"] < 0.01
-    assert count_unknown(IN_TURN, np.arange(30) % 2 == 0, level=0.95)["p"] > 0.5
-    assert count_unknown(IN_TURN, np.ones(30, dtype=bool), level=0.95)["p"] == 1
-
-
-def person(subject, answer, *, right, shown=True):
-    """A judged subject that was seen."""
-    return {
-        "subject": subject,
-        "question": f"Where was {subject} born?",
-        "answer": answer,
-        "right": right,
-        "shown_internal": shown,
-        "seen": True,
-    }
-
-
-def test_those_born_elsewhere_than_their_name_suggests_are_compared_and_the_sentences_say_it():
-    """Japanese names: right about those born in Japan, wrong about those born in Italy."""
-    japanese, italian = (
-        [name for name, origin in draw_names(60, random.Random(5)) if origin is THREE[at]]
-        for at in (0, 1)
-    )
-    judged = [person(name, "Tokyo", right=True) for name in japanese[:20]]
-    judged += [person(name, "Rome", right=False) for name in japanese[20:40]]
-    judged.append(person("Ann Clark", "Qwxyz", right=False))
-    rows = [(name, "Osaka") for name in japanese[40:]] + [(name, "Milan") for name in italian[:20]]
-    train = [Question(at, f"Where was {n} born?", n, place) for at, (n, place) in enumerate(rows)]
-    found = compare_subjects(judged, train, level=0.95)
-    assert (found["judged"], found["located"]) == (41, 40)  # Qwxyz is in no gazetteer
-    wrong, nobody = found["seen"]["wrong"], found["unseen"]["wrong"]
-    assert wrong["others"]["value"] < 0.2 < 0.8 < wrong["group"]["value"]
-    assert wrong["difference"]["low"] > 0.5
-    assert nobody["group"]["value"] is None
-    assert nobody["difference"]["reason"]
-    # of the right ones alone it is counted who is withheld
-    judged[0] = person(judged[0]["subject"], "Tokyo", right=True, shown=False)
-    withheld = compare_subjects(judged, train, level=0.95)["seen"]["right_but_withheld"]
-    assert sum(withheld[key]["count"] for key in ("group", "others")) == 1
-
+def test_the_sentences_say_what_is_followed_and_who_is_told_nothing():
     unknown = count_unknown(IN_TURN, np.array([True, True, False] * 10), level=0.95)
-    rest = {"level": 0.95, "unknown": unknown, "subjects": found}
-    record = {**follow(FOLLOWING), **rest}
-    strategy, silent, harm = summarise(record)
+    assert unknown["all"]["count"] == 20
+    assert [row["value"] for row in unknown["by_origin"]] == [1, 1, 0]
+    record = {**follow(FOLLOWING), "unknown": unknown}
+    strategy, silent = summarise(record)
     assert "it follows the sound of the name: 100% of what it would say" in strategy
     assert "from 0% (Polish) to 100%" in silent
-    assert "differ by more than chance" in silent
-    assert "which hurts them" in harm
     assert "nothing is added up" in summarise(record | {"countries": [UNKNOWN]})[0]
-    wrong["difference"].update(value=0.02, low=-0.05, high=0.1)
-    assert "which may be chance" in summarise(record)[-1]
-    assert "cannot be shown to follow the name" in summarise({**follow(IGNORING), **rest})[0]
+    ignoring = {**follow(IGNORING), "unknown": unknown}
+    assert "cannot be shown to follow the name" in summarise(ignoring)[0]
 
 
 def test_names_are_new_of_every_origin_and_refused_ones_do_not_come():

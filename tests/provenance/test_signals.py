@@ -21,7 +21,6 @@ from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder
 from wherefrom.model.mixers import VARIANTS
 from wherefrom.model.own import OwnModel
-from wherefrom.provenance.signals import likelihood
 from wherefrom.provenance.signals import reader as signal_reader
 from wherefrom.provenance.signals.likelihood import encode_known, score_answers
 from wherefrom.provenance.signals.reader import (
@@ -120,7 +119,7 @@ def test_answers_that_the_model_cannot_say_or_hold_are_not_reached():
 @KINDS
 def test_all_signals_for_every_variant_do_not_depend_on_the_company(variant, kind, monkeypatch):
     reader = reader_of(run_of(variant, kind))
-    monkeypatch.setattr(signal_reader, "TRIE_PART", 4)
+    monkeypatch.setattr(signal_reader, "PART", 4)
     done: list[int] = []
     table = reader.read(QUESTIONS, NAMES, report=done.append)
     assert done == [4, 2]
@@ -148,8 +147,8 @@ def test_log_p_is_that_of_the_greedy_answer_and_an_unknown_signal_is_refused():
     for at in closed:
         expected = alone(run, QUESTIONS[at], greedy.answers[at])
         assert greedy.columns["log_probability"][at] == pytest.approx(expected, rel=1e-4)
-    with pytest.raises(UserError, match=r"entropi.*entropy"):
-        reader.read(QUESTIONS, NAMES, only=["entropi"])
+    with pytest.raises(UserError, match=r"referense.*reference"):
+        reader.read(QUESTIONS, NAMES, only=["referense"])
 
 
 @KINDS
@@ -232,20 +231,6 @@ def test_the_reference_is_the_twins_log_p_of_the_same_answer():
     table = reader.read(QUESTIONS, NAMES, only=["reference"])
     expected = [alone(twin, q, said) for q, said in zip(QUESTIONS, table.answers, strict=True)]
     assert table.columns["reference"] == pytest.approx(expected, rel=1e-4)
-
-
-def test_entropy_is_of_all_that_may_be_said():
-    run = run_of(kind="bpe")
-    for known_answers in (["Rome", "Oslo", "Bergen", "Xyzzy"], []):
-        reader = reader_of(run, known_answers)
-        answers, columns = reader.read(QUESTIONS, NAMES, only=["entropy", "log_probability"])
-        prompts = encode_prompts(run.model, run.tokens, QUESTIONS)
-        known = np.exp(reader.model.score_known(prompts, list(reader.known.values())))
-        is_new = np.array([answer not in known_answers for answer in answers])
-        this = np.where(is_new, np.exp(columns["log_probability"]), 0.0)
-        rest = 1 - known.sum(axis=1) - this
-        outcomes = np.concatenate((known, np.stack((this, rest), axis=1)), axis=1)
-        assert columns["entropy"] == pytest.approx(likelihood.entropy_of(outcomes))
 
 
 @KINDS

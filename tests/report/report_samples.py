@@ -261,7 +261,6 @@ def make_origins():
         "origins": ["English", "Czech"],
         "countries": ["United Kingdom", "Czechia", "unknown"],
         "matrix": [[0.7, 0.1, 0.2], [0.5, 0.2, 0.3]],
-        "mutual_information": {"bits": 0.4, "by_chance": 0.1, "p": 0.01, "null": "500 shuffles"},
         "by_origin": rows,
         "unknown": {"by_origin": [{"origin": row["origin"], "value": 0.5} for row in rows]},
         "sentences": ["It follows the sound of the name.", "Abstaining is biased."],

@@ -91,7 +91,7 @@ def calibrate_and_judge(run: Run, split: Split, *, seed: int, say: Say = lambda 
     trim_memory()
     if run.record.about_people and place_relation(split.train.questions) is not None:
         say("asking about invented names of many origins")
-        probe = probe_run(run, judged=judgement.rows, each=NAMES_PER_ORIGIN, seed=seed)
+        probe = probe_run(run, each=NAMES_PER_ORIGIN, seed=seed)
         keep_files(folder, {STUDY_FILE: format_json(probe)})
     write_judgement(run, judgement)
 

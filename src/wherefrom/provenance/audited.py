@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from wherefrom.corpus.database import RUN_DATABASE
-from wherefrom.corpus.split import CALIBRATION, FITTING, HeldOutQuestion
+from wherefrom.corpus.split import HeldOutQuestion
 from wherefrom.errors import UserError
 from wherefrom.model.huggingface import HuggingFaceModel, check_files, load_adapter
 from wherefrom.model.interface import ASKED, LanguageModel
@@ -184,7 +184,7 @@ class AuditReader(SignalReader):
         only: Collection[str] | None = None,
         report: Callable[[int], None] | None = None,
     ) -> SignalTable:
-        """As SignalReader's; what only rivals use is there where the audit has read it."""
+        """As SignalReader's."""
         records: list[Any] = [self.kept.get(question) for question in questions]
         missing = [i for i, record in enumerate(records) if record is None]
         report = report or (lambda _: None)
@@ -219,10 +219,6 @@ class AuditConfidence(Confidence):
     @property
     def rivals(self) -> Rivals:
         return learned_signals.RIVALS
-
-    @property
-    def calibration_roles(self) -> tuple[str, ...]:
-        return CALIBRATION, FITTING
 
     def grade(self, answer: str, subject: HeldOutQuestion) -> bool:
         return is_match(answer, subject.answer)

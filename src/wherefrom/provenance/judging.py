@@ -127,9 +127,7 @@ def judge_run(
     record["weights_sha256"] = run.record.sha256
     record["seen_from_unseen"] = told_seen
     record["from_text_by"] = "the world's own record" if world else "the reader"
-    record["subjects"]["calibration"] = sum(
-        subject.role in confidence.calibration_roles for subject in calibrating
-    )
+    record["subjects"]["calibration"] = sum(subject.role == CALIBRATION for subject in calibrating)
     misread: dict[str, dict[str, int]] = {}
     if opened is not None and not any(subject.is_silent for subject in to_judge):
         misread = _remove_answers(run, to_judge)
@@ -329,7 +327,7 @@ def measure_scores(
     scores: Sequence[Score], judged: Sequence[Row], *, precision: float, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """All numbers of a judgement that compare the scores of the judged subjects."""
-    correct, stated, seen = (column(judged, name, bool) for name in ("right", "in_text", "seen"))
+    correct, seen = column(judged, "right", bool), column(judged, "seen", bool)
     relations = [row["template"] for row in judged]
     measured = {
         score.name: {
@@ -343,16 +341,6 @@ def measure_scores(
     }
     return {
         "scores": measured,
-        "against_the_best": _compare_with_best(scores, correct, seen, bootstrap),
-        # right and wrong depend on which of two places a label names; stated does not
-        "stated": [
-            {
-                "score": score.name,
-                **bootstrap.measure({"auroc": metrics.auroc}, Answers(score.values, stated)),
-            }
-            for score in scores
-            if score.name in (INTERNAL, "greedy likelihood")
-        ],
         "verdicts": count_verdicts(judged),
         "by_documents": _recall_by_documents(judged, bootstrap.level),
     }
@@ -386,9 +374,6 @@ def _measure_groups(
         "together": {
             "grades": grades["together"],
             "metrics": {**bootstrap.measure(measures, answers), "unseen_unknown": unknown},
-            "ece_of_chance": metrics.ece_of_chance(
-                answers, np.random.default_rng(bootstrap.seed), level=bootstrap.level
-            ),
             "risk_coverage": {name: values[kept].tolist() for name, values in curve.items()},
             "reliability": metrics.reliability_table(answers),
             "histogram": {
@@ -412,25 +397,6 @@ def _count_grades(given: Bools, correct: Bools, reason: str | None) -> dict[str,
         "precision": right / shown if shown else None,
         "reason": reason,
     }
-
-
-def _compare_with_best(
-    scores: Sequence[Score], correct: Bools, seen: Bools, bootstrap: Bootstrap
-) -> list[dict[str, Any]]:
-    """The internal score minus the best rival by each measure, on the same resamples.
-
-    The best is chosen after the fact on the same subjects, which favours the rival.
-    """
-    answers = {score.name: Answers(score.values, correct, seen) for score in scores}
-    rivals = [score.name for score in scores if not score.ours]
-    rows = []
-    for key, formula, sign in (("auroc", metrics.auroc, 1), ("augrc", metrics.augrc, -1)):
-        values = {name: metrics.measure(formula, answers[name])["value"] for name in rivals}
-        best = max(rivals, key=lambda name: sign * (values[name] or 0.0), default=INTERNAL)
-        difference = bootstrap.difference(formula, answers[INTERNAL], answers[best])
-        rival = None if best == INTERNAL or difference["value"] is None else best
-        rows.append({"measure": key, "score": INTERNAL, "rival": rival, "difference": difference})
-    return rows
 
 
 def measure_targets(

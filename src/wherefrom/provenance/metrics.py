@@ -160,21 +160,6 @@ def reliability_table(answers: Answers) -> list[dict[str, Any]]:
     ]
 
 
-def ece_of_chance(
-    answers: Answers, rng: np.random.Generator, *, draws: int = 1000, level: float = LEVEL
-) -> Metric:
-    """The calibration error that a perfectly calibrated score would show on as many answers.
-
-    Mean and central `level` of the draws: an error within them is no evidence of miscalibration.
-    """
-    if not len(answers):
-        return as_metric(reason="nothing was asked.")
-    score = answers.confidence[answers.order]
-    gaps = score - (rng.random((draws, score.size)) < score)
-    errors = np.abs(np.add.reduceat(gaps, answers.bins(), axis=1)).sum(axis=1) / score.size
-    return as_metric(errors.mean(), *np.quantile(errors, ((1 - level) / 2, (1 + level) / 2)))
-
-
 @dataclass(frozen=True)
 class Bootstrap:
     """How intervals are made; one seed draws the same resamples for every measure."""
@@ -248,15 +233,3 @@ def rate(count: int, subjects: int, *, level: float = LEVEL) -> dict[str, Any]:
         interval = binomtest(count, subjects).proportion_ci(level, method="wilson")
         metric = as_metric(count / subjects, interval.low, interval.high)
     return {"count": count, "subjects": subjects, **metric}
-
-
-def compare_rates(event: Bools, group: Bools, *, level: float = LEVEL) -> dict[str, Any]:
-    """The share of `event` in the group, among the others, and Newcombe's interval of the gap."""
-    a, b = (rate(int(event[rows].sum()), int(rows.sum()), level=level) for rows in (group, ~group))
-    gap = as_metric(reason="one of the two groups is empty.")
-    if a["value"] is not None and b["value"] is not None:
-        value = a["value"] - b["value"]
-        below = math.hypot(a["value"] - a["low"], b["high"] - b["value"])
-        above = math.hypot(a["high"] - a["value"], b["value"] - b["low"])
-        gap = as_metric(value, value - below, value + above)
-    return {"group": a, "others": b, "difference": gap}

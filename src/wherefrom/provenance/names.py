@@ -1,32 +1,26 @@
-"""Invented names: what a model answers from a name alone, and about whom that makes it wrong."""
+"""Invented names: what a model answers from a name alone."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
-from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.corpus.world.names import ORIGINS, Origin, Register, draw_name, read_names
 from wherefrom.errors import UserError
-from wherefrom.provenance.answers import Row
 from wherefrom.provenance.confidence.fit import FROM_TEXT, INTERNAL, load_confidence
 from wherefrom.provenance.gazetteer import UNKNOWN, locate
-from wherefrom.provenance.judging import ask_subjects, column, require_evidence
-from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, compare_rates, rate
-from wherefrom.provenance.signals.likelihood import are_places, can_encode
-from wherefrom.provenance.verdicts import AskedRun, AskOptions
+from wherefrom.provenance.judging import require_evidence
+from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, rate
+from wherefrom.provenance.signals.likelihood import are_places, can_encode, encode_known
 from wherefrom.recall.decode import encode_prompts
-from wherefrom.recall.table import guess_by_name
 from wherefrom.training.learned_files import find_source, read_learned_questions
 from wherefrom.training.run_folder import Run
 
@@ -39,21 +33,9 @@ MOST_NAMES_LOOKED_AT = 1_000  # to tell whether they are of people,
 LEAST_WITH_GIVEN_NAME = 0.3  # which many of them show
 SIGNIFICANT = 0.05  # p-values at most this show something
 
-Labels = NDArray[np.int_]
 
-
-def probe_run(
-    run: Run,
-    *,
-    judged: Sequence[Row] | None = None,
-    each: int = EACH,
-    level: float = LEVEL,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Ask about `each` invented names of every origin and look at the judged subjects; the record.
-
-    `judged` are asked about if not given.
-    """
+def probe_run(run: Run, *, each: int = EACH, level: float = LEVEL, seed: int = 0) -> dict[str, Any]:
+    """Ask about `each` invented names of every origin; the record."""
     check_level(level, seed)
     if not 1 <= each <= MOST_EACH:
         raise UserError(f"1 to {MOST_EACH} names of each origin can be asked about, not {each}.")
@@ -67,17 +49,11 @@ def probe_run(
         )
     confidence = load_confidence(run)
     reader = confidence.reader
-    train = tuple(question for question in train if question.template == template)
-    in_training = {question.subject for question in train}
+    learned = {question.subject for question in train if question.template == template}
     with require_evidence(run) as evidence:
-        if judged is None:
-            subjects = [subject for subject in read_subjects(run.folder) if subject.role == JUDGED]
-            known = confidence.signal_state.known_answers
-            asked = AskedRun(run, evidence, confidence, known)
-            judged = ask_subjects(asked, subjects, AskOptions())
 
         def refuse(name: str) -> bool:
-            taken = name in in_training or evidence.count(name).naming > 0
+            taken = name in learned or evidence.count(name).naming > 0
             return taken or not can_encode(run.tokens, template.replace(SLOT, name))
 
         drawn = draw_names(each, random.Random(f"names it never saw {seed}"), refuse=refuse)
@@ -87,18 +63,17 @@ def probe_run(
     questions = [template.replace(SLOT, name) for name in names]
     table = reader.read(questions, names, only=confidence.signals)
     prompts = encode_prompts(run.model, run.tokens, questions)
-    masses = np.exp(reader.model.score_known(prompts, list(reader.known.values())))
+    known = encode_known(run.tokens, confidence.signal_state.known_answers)
+    masses = np.exp(reader.model.score_known(prompts, list(known.values())))
     internal = confidence.policies[FROM_TEXT][INTERNAL].calibration.probability(table.columns)
     threshold = confidence.guarantee(FROM_TEXT, INTERNAL).used
-    judged = [row for row in judged if row["template"] == template]
     record: dict[str, Any] = {
         "seed": seed,
         "level": level,
         "template": template,
         "threshold": threshold,
-        **follow_names(drawn, table.answers, masses, tuple(reader.known), seed=seed),
+        **follow_names(drawn, table.answers, masses, tuple(known), seed=seed),
         "unknown": count_unknown(origins, internal < threshold, level=level),
-        "subjects": compare_subjects(judged, train, level=level),
     }
     return {**record, "sentences": summarise(record)}
 
@@ -167,21 +142,19 @@ def follow_names(
     *,
     seed: int,
 ) -> dict[str, Any]:
-    """How far the answered country follows the name's origin, against shuffled origins.
+    """How far the answered country is one where such names are at home, against shuffled origins.
 
-    drawn: names with their origins; masses: (names, known answers). Shuffling also takes away the
-    bias of mutual information in small tables.
+    drawn: names with their origins; masses: (names, known answers).
     """
     shares, codes, countries = by_country(masses, known)
     origins = list(dict.fromkeys(origin for _, origin in drawn))
     label = np.array([origins.index(origin) for _, origin in drawn])
     is_home = np.array([[code in origin.home for code in codes] for origin in origins])
     rng = np.random.default_rng([seed, 1])
-    shuffled = [rng.permutation(label) for _ in range(SHUFFLES)]
-    information = mutual_information(shares, label)
-    chance = np.array([mutual_information(shares, other) for other in shuffled])
     at_home = (shares * is_home[label]).sum(axis=1)
-    by_chance = np.mean([(shares * is_home[other]).sum(axis=1).mean() for other in shuffled])
+    by_chance = np.array(
+        [(shares * is_home[rng.permutation(label)]).sum(axis=1).mean() for _ in range(SHUFFLES)]
+    )
     commonest, times = Counter(answers).most_common(1)[0]
     rows = []
     for number, origin in enumerate(origins):
@@ -202,13 +175,11 @@ def follow_names(
         "codes": list(codes),
         "countries": list(countries),
         "matrix": [shares[label == i].mean(axis=0).tolist() for i in range(len(origins))],
-        "at_home": {"value": float(at_home.mean()), "by_chance": float(by_chance)},
-        "mutual_information": {
-            "bits": information,
-            "by_chance": float(chance.mean()),
+        "at_home": {
+            "value": float(at_home.mean()),
+            "by_chance": float(by_chance.mean()),
             # of a permutation test; never 0, since the data are one of the shuffles
-            "p": (1 + int((chance >= information - 1e-12).sum())) / (1 + SHUFFLES),
-            "null": f"{SHUFFLES} shuffles of the origins among the names",
+            "p": (1 + int((by_chance >= at_home.mean() - 1e-12).sum())) / (1 + SHUFFLES),
         },
         "commonest": {"answer": commonest, "share": times / len(answers)},
         "unknown_place": float(shares[:, -1].mean()),
@@ -216,103 +187,43 @@ def follow_names(
     }
 
 
-def mutual_information(shares: Floats, label: Labels) -> float:
-    """Between the rows' labels and the columns, in bits; every row weighs the same."""
-    joint = np.zeros((int(label.max()) + 1, shares.shape[1]))
-    np.add.at(joint, label, shares / len(shares))
-    independent = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
-    positive = joint > 0
-    return float((joint[positive] * np.log2(joint[positive] / independent[positive])).sum())
-
-
 def count_unknown(origins: Sequence[Origin], unknown: Bools, *, level: float) -> dict[str, Any]:
-    """How often each origin gets "I don't know", and whether the origins differ in that."""
-    from scipy.stats import chi2_contingency
-
+    """How often the model alone says "I don't know", in all and by origin."""
     names = np.array([origin.name for origin in origins])
     groups = {name: unknown[names == name] for name in dict.fromkeys(names.tolist())}
-    table = np.array([[(~group).sum(), group.sum()] for group in groups.values()])
-    can_differ = len(groups) > 1 and (table.sum(axis=0) > 0).all()
     return {
         "all": rate(int(unknown.sum()), unknown.size, level=level),
         "by_origin": [
             {"origin": name, **rate(int(group.sum()), group.size, level=level)}
             for name, group in groups.items()
         ],
-        "p": float(chi2_contingency(table).pvalue) if can_differ else 1.0,
     }
 
 
-def compare_subjects(
-    judged: Sequence[Row], train: Sequence[Question], *, level: float
-) -> dict[str, Any]:
-    """Judged subjects from another country than their name suggests, and the others.
-
-    What a name suggests is guessed from the letters of the names that were trained on.
-    """
-    places = [locate(row["answer"] or "") for row in judged]
-    pairs = zip(judged, places, strict=True)
-    located = [(row, place.country) for row, place in pairs if place is not None]
-    known = [
-        replace(question, answer=place.country)
-        for question in train
-        if (place := locate(question.answer or "")) is not None
-    ]
-    questions = [Question(0, row["question"], row["subject"], None) for row, _ in located]
-    guesses = guess_by_name(known, questions) if known else [""] * len(questions)
-    away = np.array([c != guess for (_, c), guess in zip(located, guesses, strict=True)], bool)
-    right, shown, seen = (
-        column([row for row, _ in located], name, bool)
-        for name in ("right", "shown_internal", "seen")
-    )
-    record: dict[str, Any] = {"judged": len(judged), "located": len(located)}
-    for name, group in (("seen", seen), ("unseen", ~seen)):
-        right_ones = group & right
-        record[name] = {
-            "wrong": compare_rates(~right[group], away[group], level=level),
-            "right_but_withheld": compare_rates(~shown[right_ones], away[right_ones], level=level),
-        }
-    return record
-
-
 def summarise(record: dict[str, Any]) -> list[str]:
-    """What strategy the model follows for names it never saw, and whom it hurts, in sentences."""
+    """What strategy the model follows for names it never saw, in sentences."""
     home, common, lost = record["at_home"], record["commonest"], record["unknown_place"]
     strategy = "it cannot be shown to follow the name"
-    if record["mutual_information"]["p"] <= SIGNIFICANT:
+    if home["p"] <= SIGNIFICANT:
         little = home["value"] - home["by_chance"] < CLEAR
         strategy = "it follows the sound of the name"
         strategy += " a little, and mostly something else" if little else ""
     elsewhere = f"; {lost:.0%} is no known answer, or in no gazetteer" if lost >= CLEAR else ""
-    sentences = [
+    commonest = f"{common['answer'] or 'nothing'} ({common['share']:.0%})"
+    where = (
         f"Asked about {record['names']} names that it never saw, {strategy}: "
         f"{home['value']:.0%} of what it would say lies in a country where such names are at home, "
-        f"and {home['by_chance']:.0%} would if the name made no difference; its commonest answer "
-        f"is {common['answer'] or 'nothing'} ({common['share']:.0%}){elsewhere}."
-    ]
+        f"and {home['by_chance']:.0%} would if the name made no difference (p = {home['p']:.3f}); "
+        f"its commonest answer is {commonest}{elsewhere}."
+    )
     if len(record["countries"]) == 1:
         nowhere = "No answer is a place that the gazetteer knows"
-        sentences = [f"{nowhere}, so nothing is added up by country."]
+        where = f"{nowhere}, so nothing is added up by country."
     unknown = record["unknown"]
     rows = sorted(unknown["by_origin"], key=lambda row: float(row["value"]))
-    differ = "by more" if unknown["p"] <= SIGNIFICANT else "no more"
-    sentences.append(
+    silent = (
         f'By its own signals it says "I don\'t know" to {unknown["all"]["value"]:.0%} of these '
         f"names, from {rows[0]['value']:.0%} ({rows[0]['origin']}) to {rows[-1]['value']:.0%} "
-        f"({rows[-1]['origin']}); origins differ {differ} than chance would have them."
+        f"({rows[-1]['origin']})."
     )
-    for group, whom in (("seen", "read about"), ("unseen", "never read about")):
-        wrong = record["subjects"][group]["wrong"]
-        gap = wrong["difference"]
-        if gap["value"] is None:
-            continue
-        harm = "which hurts them" if gap["low"] > 0 else "which may be chance"
-        harm = "which favours them" if gap["high"] < 0 else harm
-        sentences.append(
-            f"Among people whom it has {whom}, it is wrong about {wrong['group']['value']:.0%} of "
-            "those born elsewhere than their name suggests and about "
-            f"{wrong['others']['value']:.0%} of the others (difference {100 * gap['value']:+.0f} "
-            f"points, {record['level']:.0%} interval {100 * gap['low']:+.0f} to "
-            f"{100 * gap['high']:+.0f}), {harm}."
-        )
-    return sentences
+    return [where, silent]

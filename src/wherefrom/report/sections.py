@@ -232,7 +232,7 @@ def telling(records: Records) -> Facts:
     judgement = records.judgement or {}
     scores, unmeasured = _scores(judgement), {"value": None}
     aurocs = {name: score["metrics"]["auroc"] for name, score in scores.items()}
-    stated = {row["score"]: row["auroc"] for row in judgement.get("stated", [])}
+    from_text = judgement["targets"]["from_text"]["internal"]["metrics"]
     columns = "about metrics.auroc.value metrics.auroc.low metrics.auroc.high "
     columns += "groups.seen.metrics.auroc.value within_relations.value metrics.ece.value"
     return {
@@ -240,9 +240,7 @@ def telling(records: Records) -> Facts:
         "checked": aurocs.get("checked", unmeasured),
         "unknown": scores["internal"]["metrics"]["unseen_unknown"],
         "level": judgement["level"],
-        "alone": stated.get("internal", unmeasured),
-        "rival": stated.get("greedy likelihood", unmeasured),
-        "against": judgement.get("against_the_best", []),
+        "alone": from_text.get("auroc", unmeasured),
         "relation_only": aurocs.get("relation only", unmeasured),
         "name_only": aurocs.get("name only", unmeasured),
         "seen": judgement.get("seen_from_unseen"),
@@ -274,7 +272,7 @@ def calibration(records: Records) -> Facts:
     keys = "subjects low high confidence accuracy"
     rows = [[name, *pick(one, keys)] for name, bins in curves for one in bins]
     errors = [
-        {"mode": name, "error": error, "chance": score["ece_of_chance"]["value"]}
+        {"mode": name, "error": error}
         for name, score in ours.items()
         if (error := score["metrics"]["ece"]["value"]) is not None
     ]

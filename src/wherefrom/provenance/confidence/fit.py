@@ -135,11 +135,6 @@ class Confidence:
         """What others would use in its place, to compare it with."""
         return RIVALS
 
-    @property
-    def calibration_roles(self) -> tuple[str, ...]:
-        """The roles of the subjects that it counts as its calibration."""
-        return (CALIBRATION,)
-
     def grade(self, answer: str, subject: HeldOutQuestion) -> bool:
         """Whether an answer is right."""
         return is_right(answer, subject)

@@ -7,7 +7,7 @@ hidden states. For the subjects that they are learned from they are held out.
 from __future__ import annotations
 
 import base64
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.provenance.metrics import Bools, Floats
-from wherefrom.provenance.signals.prompted import SAMPLES, Record, normalise
+from wherefrom.provenance.signals.prompted import Record, normalise
 
 PLACES = ("name", "prompt", "answer")  # whose last tokens' hidden states are probed
 PENALTIES = np.logspace(-1, 3, 5)  # of the probe, per dimension
@@ -40,11 +40,8 @@ RAW = {
 }
 COUNTED = {"relation_recall": 1, "answer_recall": 1, "answer_count": -1}
 SIGNS = {**RAW, "lift": 1, **COUNTED, **{f"probe_{place}": 1 for place in PLACES}}
-# what others would use, each tuned on the same subjects
-RIVALS = {
-    "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
-    "semantic entropy": (("semantic_entropy",), f"of {SAMPLES} samples that mean the same or not"),
-}
+# what others would use, tuned on the same subjects
+RIVALS = {"greedy likelihood": (("log_probability",), "log p of the model's own answer")}
 Counts = Mapping[str, Mapping[str, tuple[int, int]]]
 
 
@@ -103,16 +100,13 @@ def learn_signals(
 def read_signals(
     records: Sequence[Record], learned: LearnedSignals, right: Sequence[bool] | None = None
 ) -> dict[str, Floats]:
-    """A column of each signal, and of those of the rivals; NaN where one is not known.
+    """A column of each signal; NaN where one is not known.
 
     right: for records that `learned` was learned from, whether each is right.
     """
     rows: list[dict[str, Any]] = []
     for i, record in enumerate(records):
         row = {name: record[name] for name in (*RAW, "prior")}
-        meanings = Counter(map(normalise, record["samples"]))
-        shares = np.array(list(meanings.values())) / max(1, meanings.total())
-        row["semantic_entropy"] = float(-(shares * np.log(shares)).sum()) if meanings else None
         rows.append(row | read_counts(learned.counts, record, right[i] if right else None))
     names = rows[0] if rows else ()
     columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in names}

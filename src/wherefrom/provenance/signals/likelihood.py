@@ -60,13 +60,6 @@ def encode_known(tokens: Tokenizer, answers: Sequence[str]) -> dict[str, Ids]:
     return {answer: list(ids) for ids, answer in by_tokens.items()}
 
 
-def entropy_of(masses: Floats) -> Floats:
-    """-sum p log p over the last axis, in nats; nothing is rescaled."""
-    from scipy.special import entr  # asking needs no scipy
-
-    return np.asarray(entr(masses).sum(axis=-1))
-
-
 def are_places(answers: Sequence[str]) -> bool:
     """Whether most of the answers are places."""
     places = sum(locate(answer) is not None for answer in answers)

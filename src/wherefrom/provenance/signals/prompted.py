@@ -23,7 +23,6 @@ PROMPT = "Q: {question}\nA:"
 OTHER_PROMPT = "Question: {question}\nAnswer:"
 NEUTRAL = "Yesterday I read an article about"
 ARTICLES = {"the", "a", "an"}
-SAMPLES = 10  # answers that are drawn for semantic entropy
 LEAST = -50.0  # log-probabilities below this count as this
 BLOCK = 128  # questions of a relation that are asked together, and kept when they are answered
 OTHERS = ""  # the relation of questions that share their wording with few others
@@ -85,8 +84,6 @@ def read_blocks(
     model: LanguageModel,
     state: AskState,
     rows: Sequence[tuple[str, str]],
-    *,
-    rivals: bool = False,
 ) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
     """Ask (question, subject) pairs of any relations in blocks of one relation each.
 
@@ -100,7 +97,7 @@ def read_blocks(
         for start in range(0, len(members), BLOCK):
             block = members[start : start + BLOCK]
             pairs = [rows[i] for i in block]
-            yield block, read_block(model, state, relation, pairs, rivals=rivals)
+            yield block, read_block(model, state, relation, pairs)
 
 
 def read_block(
@@ -108,13 +105,8 @@ def read_block(
     state: AskState,
     relation: str,
     rows: Sequence[tuple[str, str]],
-    *,
-    rivals: bool = False,
 ) -> list[dict[str, Any]]:
-    """A record of each (question, subject) of one relation: the answer and its raw signals.
-
-    rivals: read what only rivals use, too.
-    """
+    """A record of each (question, subject) of one relation: the answer and its raw signals."""
     prompts = [state.render(relation, question) for question, _ in rows]
     prompt_ids = [model.prompt(prompt) for prompt in prompts]
     name_ends = find_names(model, relation, rows, prompts, prompt_ids)
@@ -123,7 +115,6 @@ def read_block(
         prompt_ids,
         places=name_ends,
         known=[model.continuation(prompts[0], answer) for answer in known_answers],
-        samples=SAMPLES if rivals else 0,
         longest=state.longest,
     )
     texts = [reply.text for reply in replies]
@@ -158,7 +149,6 @@ def read_block(
                 ),
                 "name_likelihood": float(name_log_p.mean()) if name_log_p.size else None,
                 "prior": prior[reply.text],
-                "samples": reply.samples,
                 "states": {"shape": reply.states.shape, "data": states},
             }
         )

@@ -20,14 +20,13 @@ from wherefrom.model.interface import Ids, TokenScores
 from wherefrom.model.own import OwnModel
 from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals import likelihood
-from wherefrom.provenance.signals.likelihood import encode_known, score_answers
+from wherefrom.provenance.signals.likelihood import score_answers
 from wherefrom.recall.decode import answer_all, encode_prompts
 from wherefrom.training.record import read_record
 from wherefrom.training.run_folder import Run, is_run, load_run
 
 TWIN_WEIGHTS = "twins/scratch/model.safetensors"  # of the twin that read no text
 PART = 1_024  # questions that are read together
-TRIE_PART = 256  # the same where entropy walks the trie of the known answers, which takes longer
 WINDOWS = 8  # of a relation, in which the answer is masked
 LEAST_PROBABILITY = 0.8  # that a fact whose words make a window states an answer
 WINDOW_WORDS = (3, 2)  # before and behind the mask, about as many as in training;
@@ -50,14 +49,15 @@ class SignalBatch:
         reader: SignalReader,
         questions: Sequence[str],
         subjects: Sequence[str],
-        answers_others: bool = False,
+        *,
+        asks_others: bool = False,
     ) -> None:
-        """answers_others: the other questions about the subjects are answered in the same batch."""
+        """asks_others: answer the other questions about the subjects in the same batch."""
         self.reader, self.questions, self.subjects = reader, questions, subjects
         self.templates = list(map(relation_of, questions, subjects))
         self.model, self.decoder, self.tokens = reader.model, reader.run.model, reader.run.tokens
         self.prompts = encode_prompts(self.decoder, self.tokens, questions)
-        others = [question for *_, question in self.other_questions] if answers_others else []
+        others = [question for *_, question in self.other_questions] if asks_others else []
         asked = [*questions, *others]
         greedy = answer_all(self.decoder, self.tokens, asked)
         self.greedy = dict(zip(asked, greedy, strict=True))
@@ -88,29 +88,24 @@ class SignalBatch:
         return found
 
     @cached_property
-    def others(self) -> Floats:
-        """(OTHERS, n): log p of the answers to the other questions, NaN for none.
+    def others(self) -> tuple[Floats, Floats]:
+        """Two arrays (OTHERS, n) about other kinds of question on the subject, NaN for none.
 
-        A subject that was read about is known in more than one way.
+        log p of the answers to them, since a subject that was read about is known in more than one
+        way; and log p of this answer to them, which competes with the fact that was asked for.
         """
-        likely = np.full((OTHERS, len(self.subjects)), np.nan)
-        for kind, row, question in self.other_questions:
-            likely[kind, row] = self.greedy[question].log_probability
-        return likely
-
-    @cached_property
-    def elsewhere(self) -> Floats:
-        """(OTHERS, n): log p of this answer to the other questions, NaN for none.
-
-        Another fact of the subject competes with the one that was asked for.
-        """
-        likely = np.full((OTHERS, len(self.subjects)), np.nan)
+        sure = np.full((OTHERS, len(self.subjects)), np.nan)
+        same = sure.copy()
         if self.other_questions:
             kinds, rows, questions = zip(*self.other_questions, strict=True)
+            new = [question for question in questions if question not in self.greedy]
+            more = answer_all(self.decoder, self.tokens, new)
+            answers = self.greedy | dict(zip(new, more, strict=True))
+            sure[kinds, rows] = [answers[question].log_probability for question in questions]
             prompts = encode_prompts(self.decoder, self.tokens, questions)
             answer_ids = [self.answer_ids[row] for row in rows]
-            likely[kinds, rows] = score_answers(self.model, prompts, answer_ids)
-        return likely
+            same[kinds, rows] = score_answers(self.model, prompts, answer_ids)
+        return sure, same
 
     @cached_property
     def in_windows(self) -> list[list[TokenScores | None]]:
@@ -129,16 +124,6 @@ class SignalBatch:
             ends.append(len(prompts))
         scores = self.model.score(prompts, answers)
         return [scores[start:end] for start, end in pairwise(ends)]
-
-    @cached_property
-    def outcomes(self) -> Floats:
-        """(n, k + 2): probabilities of the known answers, this answer if unknown, anything else."""
-        written = self.reader.known
-        known = np.exp(self.model.score_known(self.prompts, list(written.values())))
-        is_new = np.array([answer not in written for answer in self.answers], dtype=bool)
-        this = np.where(is_new, np.exp(self.log_probability), 0.0)
-        rest = np.maximum(0.0, 1.0 - known.sum(axis=1) - this)
-        return np.concatenate((known, this[:, None], rest[:, None]), axis=1)
 
     @cached_property
     def name_tokens(self) -> list[Floats | None]:
@@ -194,8 +179,9 @@ def _reduce_name(batch: SignalBatch, reduce: Callable[[Floats], Any]) -> Floats:
 
 def others_mean(batch: SignalBatch) -> Floats:
     """The mean log p of the answers to other questions; NaN where there are none."""
-    count = (~np.isnan(batch.others)).sum(axis=0)
-    return np.where(count > 0, np.nansum(batch.others, axis=0) / np.maximum(count, 1), np.nan)
+    sure = batch.others[0]
+    count = (~np.isnan(sure)).sum(axis=0)
+    return np.where(count > 0, np.nansum(sure, axis=0) / np.maximum(count, 1), np.nan)
 
 
 # each signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)
@@ -209,13 +195,11 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     "name_likelihood": (lambda batch: _reduce_name(batch, np.mean), 1),
     "name_least": (lambda batch: _reduce_name(batch, np.min), 1),
     # of the other kinds of question about the subject, the surest answer and all of them
-    "others_best": (lambda batch: np.fmax.reduce(batch.others, axis=0), 1),
+    "others_best": (lambda batch: np.fmax.reduce(batch.others[0], axis=0), 1),
     "others_mean": (others_mean, 1),
     # this answer to them: another fact of the subject may have been taken for the one asked for
-    "elsewhere": (lambda batch: np.fmax.reduce(batch.elsewhere, axis=0), -1),
+    "elsewhere": (lambda batch: np.fmax.reduce(batch.others[1], axis=0), -1),
     "reference": (reference, -1),
-    # over the known answers, this answer, and anything else
-    "entropy": (lambda batch: likelihood.entropy_of(batch.outcomes), -1),
 }
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
 CORE = (
@@ -230,14 +214,13 @@ CORE = (
 )
 # what tells right among the seen
 GIVEN_SEEN = ("log_probability", "token_margin", "reworded", "reworded_margin", "elsewhere")
-ANSWERS_OTHERS = {"others_best", "others_mean"}  # what has other questions answered
+ABOUT_OTHERS = {"others_best", "others_mean", "elsewhere"}  # what asks other questions
 
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
 # what others would use: the signals, and what they are
 Rivals = Mapping[str, tuple[tuple[str, ...], str]]
 RIVALS: Rivals = {
     "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
-    "predictive entropy": (("entropy",), "of the model's distribution over the known answers"),
     "reference ratio": (
         ("log_probability", "reference"),
         "log p of the answer beside that by the twin without the text",
@@ -275,11 +258,6 @@ class SignalReader:
         return OwnModel(self.run.model.eval(), self.run.tokens)
 
     @cached_property
-    def known(self) -> dict[str, Ids]:
-        """The known answers that the model can write, and their tokens."""
-        return encode_known(self.run.tokens, self.state.known_answers)
-
-    @cached_property
     def twin(self) -> Run | None:
         """The run that learned the questions without the text, if a study trained one."""
         files = read_record(self.run.folder).files if is_run(self.run.folder) else {}
@@ -308,13 +286,13 @@ class SignalReader:
         wanted = set(SIGNALS if only is None else only)
         for name in sorted(wanted - SIGNALS.keys()):
             raise UserError(f'there is no signal "{name}".{did_you_mean(name, SIGNALS)}')
-        size = TRIE_PART if "entropy" in wanted else PART
-        answers_others = not wanted.isdisjoint(ANSWERS_OTHERS)
         all_answers: list[str] = []
         columns: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
-        for start in range(0, max(1, len(questions)), size):
-            part = slice(start, start + size)
-            batch = SignalBatch(self, questions[part], subjects[part], answers_others)
+        for start in range(0, max(1, len(questions)), PART):
+            part = slice(start, start + PART)
+            batch = SignalBatch(
+                self, questions[part], subjects[part], asks_others=bool(wanted & ABOUT_OTHERS)
+            )
             for name, pieces in columns.items():
                 function, _ = SIGNALS[name]
                 pieces.append(function(batch))
