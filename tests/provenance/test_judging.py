@@ -136,14 +136,12 @@ def test_each_rival_is_tuned_on_the_calibration_subjects_with_the_same_guarantee
     ]
     known = {
         "log_probability": np.where(right, -0.1, -2.0) + 0.05 * rng.normal(size=400),
-        "reference": np.full(400, np.nan),
         SUPPORT: np.ones(400),
     }
-    ends = {"log_probability": (-2.0, -0.1), "reference": (1.0, 0.5)}
+    ends = {"log_probability": (-2.0, -0.1)}
     asked = {name: np.array(pair) for name, pair in {**ends, SUPPORT: (0, 3)}.items()}
     scores = rival_scores(RIVALS, asked, known, people, right, risk=0.05)
     found = {one.name: one for one in scores}
-    # the others are not known
     assert list(found) == ["greedy likelihood", "name support"]
     for one in scores[:1]:
         assert one.values[0] < one.threshold <= one.values[1]

@@ -124,10 +124,9 @@ def test_all_signals_for_every_variant_do_not_depend_on_the_company(variant, kin
     table = reader.read(QUESTIONS, NAMES, report=done.append)
     assert done == [4, 2]
     assert set(table.columns) == set(SIGNALS)
-    unknown = {"others_best", "others_mean", "elsewhere", "reference"}  # one relation, no twin
     for name, column in table.columns.items():
         assert column.shape == (len(NAMES),)
-        assert np.isfinite(column).all() == (name not in unknown), name
+        assert np.isfinite(column).all() == (name != "elsewhere"), name  # there is one relation
     one = reader.read(QUESTIONS[2:3], NAMES[2:3])
     assert one.answers == table.answers[2:3]
     for name, column in one.columns.items():
@@ -147,8 +146,8 @@ def test_log_p_is_that_of_the_greedy_answer_and_an_unknown_signal_is_refused():
     for at in closed:
         expected = alone(run, QUESTIONS[at], greedy.answers[at])
         assert greedy.columns["log_probability"][at] == pytest.approx(expected, rel=1e-4)
-    with pytest.raises(UserError, match=r"referense.*reference"):
-        reader.read(QUESTIONS, NAMES, only=["referense"])
+    with pytest.raises(UserError, match=r"rewordet.*reworded"):
+        reader.read(QUESTIONS, NAMES, only=["rewordet"])
 
 
 @KINDS
@@ -208,29 +207,17 @@ def test_the_token_margin_is_the_least_lead_of_a_token(kind):
         assert columns["token_margin"][at] == pytest.approx(least, rel=1e-3, abs=1e-3)
 
 
-def test_other_relations_about_the_subject_are_asked_and_their_log_p_is_kept():
+def test_the_answer_is_also_scored_elsewhere_as_that_of_other_relations():
     run = run_of()
     others = ("Was {subject} born?", "Where {subject}?")
     windows = {BORN_WHERE: (), **dict.fromkeys(others, ())}
     reader = SignalReader(run, SignalState(tuple(PLACES), windows))
-    answers, found = reader.read(QUESTIONS, NAMES)
+    answers, found = reader.read([*QUESTIONS, "Where?"], [*NAMES, ""])
     asked = [each.replace("{subject}", name) for name in NAMES for each in others]
-    said = [each.log_probability for each in answer_all(run.model, run.tokens, asked)]
-    pairs = np.array(said).reshape(-1, 2)
-    assert found["others_best"] == pytest.approx(pairs.max(axis=1), rel=1e-4)
-    assert found["others_mean"] == pytest.approx(pairs.mean(axis=1), rel=1e-4)
-    twice = np.repeat(answers, 2)
+    twice = np.repeat(answers[:-1], 2)
     same = np.array([alone(run, *pair) for pair in zip(asked, twice, strict=True)]).reshape(-1, 2)
-    assert found["elsewhere"] == pytest.approx(same.max(axis=1), rel=1e-4)
-
-
-def test_the_reference_is_the_twins_log_p_of_the_same_answer():
-    run, twin = run_of(), run_of("vanilla")
-    reader = reader_of(run)
-    reader.twin = twin
-    table = reader.read(QUESTIONS, NAMES, only=["reference"])
-    expected = [alone(twin, q, said) for q, said in zip(QUESTIONS, table.answers, strict=True)]
-    assert table.columns["reference"] == pytest.approx(expected, rel=1e-4)
+    assert found["elsewhere"][:-1] == pytest.approx(same.max(axis=1), rel=1e-4)
+    assert np.isnan(found["elsewhere"][-1])  # nobody is asked about
 
 
 @KINDS

@@ -25,7 +25,6 @@ from markupsafe import Markup, escape
 from wherefrom.corpus.split import read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.answers import read_dev_answers, read_judged
-from wherefrom.provenance.signals.reader import TWIN_WEIGHTS
 from wherefrom.report import sections
 from wherefrom.report.figures import as_record
 from wherefrom.storage import read_json, read_json_lines, write_whole
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 T = TypeVar("T")
+TWIN_WEIGHTS = "twins/scratch/model.safetensors"  # of the twin that read no text
 FORMATS = ("html", "json")
 FORMAT = 2
 # in the report on a model that others trained: sections that keep their question, and sections that

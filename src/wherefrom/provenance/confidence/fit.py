@@ -52,7 +52,7 @@ from wherefrom.training.record import check_file, keep_files, read_record
 from wherefrom.training.run_folder import Run
 
 CALIBRATED = "calibration.json"
-VERSION = 9
+VERSION = 10
 RISK = 0.05  # of the guarantee that a calibration stores
 ENOUGH_UNSEEN = 100  # with so many unseen subjects of the text, invented ones test no threshold
 BELOW = -1.0  # the probability of an answer that is withheld at any threshold

@@ -22,10 +22,8 @@ from wherefrom.provenance.metrics import Floats
 from wherefrom.provenance.signals import likelihood
 from wherefrom.provenance.signals.likelihood import score_answers
 from wherefrom.recall.decode import answer_all, encode_prompts
-from wherefrom.training.record import read_record
-from wherefrom.training.run_folder import Run, is_run, load_run
+from wherefrom.training.run_folder import Run
 
-TWIN_WEIGHTS = "twins/scratch/model.safetensors"  # of the twin that read no text
 PART = 1_024  # questions that are read together
 WINDOWS = 8  # of a relation, in which the answer is masked
 LEAST_PROBABILITY = 0.8  # that a fact whose words make a window states an answer
@@ -45,67 +43,20 @@ class SignalBatch:
     """Questions that are read together, their answers, and what several signals share."""
 
     def __init__(
-        self,
-        reader: SignalReader,
-        questions: Sequence[str],
-        subjects: Sequence[str],
-        *,
-        asks_others: bool = False,
+        self, reader: SignalReader, questions: Sequence[str], subjects: Sequence[str]
     ) -> None:
-        """asks_others: answer the other questions about the subjects in the same batch."""
         self.reader, self.questions, self.subjects = reader, questions, subjects
         self.templates = list(map(relation_of, questions, subjects))
-        self.model, self.decoder, self.tokens = reader.model, reader.run.model, reader.run.tokens
-        self.prompts = encode_prompts(self.decoder, self.tokens, questions)
-        others = [question for *_, question in self.other_questions] if asks_others else []
-        asked = [*questions, *others]
-        greedy = answer_all(self.decoder, self.tokens, asked)
-        self.greedy = dict(zip(asked, greedy, strict=True))
-        self.answers = [answer.text for answer in greedy[: len(questions)]]
+        self.model, self.tokens = reader.model, reader.run.tokens
+        self.prompts = encode_prompts(reader.run.model, self.tokens, questions)
+        self.greedy = answer_all(reader.run.model, self.tokens, questions)
+        self.answers = [answer.text for answer in self.greedy]
         self.answer_ids = likelihood.encode_answers(self.tokens, self.answers)
-
-    @cached_property
-    def log_probability(self) -> Floats:
-        """log p(answer | question), of all tokens and the closing one."""
-        return np.array([self.greedy[question].log_probability for question in self.questions])
 
     @cached_property
     def names(self) -> list[Ids]:
         """`Name.` of each subject."""
         return likelihood.encode_names(self.tokens, self.subjects)
-
-    @cached_property
-    def other_questions(self) -> list[tuple[int, int, str]]:
-        """(k, i, question): the k-th other kind of question about the subject of row i."""
-        found = []
-        for i, (template, name) in enumerate(zip(self.templates, self.subjects, strict=True)):
-            known = self.reader.state.windows if name else ()
-            others = [other for other in known if other != template and SLOT in other]
-            for k, other in enumerate(others[:OTHERS]):
-                question = other.replace(SLOT, name)
-                if likelihood.can_encode(self.tokens, question):
-                    found.append((k, i, question))
-        return found
-
-    @cached_property
-    def others(self) -> tuple[Floats, Floats]:
-        """Two arrays (OTHERS, n) about other kinds of question on the subject, NaN for none.
-
-        log p of the answers to them, since a subject that was read about is known in more than one
-        way; and log p of this answer to them, which competes with the fact that was asked for.
-        """
-        sure = np.full((OTHERS, len(self.subjects)), np.nan)
-        same = sure.copy()
-        if self.other_questions:
-            kinds, rows, questions = zip(*self.other_questions, strict=True)
-            new = [question for question in questions if question not in self.greedy]
-            more = answer_all(self.decoder, self.tokens, new)
-            answers = self.greedy | dict(zip(new, more, strict=True))
-            sure[kinds, rows] = [answers[question].log_probability for question in questions]
-            prompts = encode_prompts(self.decoder, self.tokens, questions)
-            answer_ids = [self.answer_ids[row] for row in rows]
-            same[kinds, rows] = score_answers(self.model, prompts, answer_ids)
-        return sure, same
 
     @cached_property
     def in_windows(self) -> list[list[TokenScores | None]]:
@@ -132,12 +83,16 @@ class SignalBatch:
         return [row and row.own for row in self.model.score(heads, tails)]
 
 
+def log_probability(batch: SignalBatch) -> Floats:
+    """log p(answer | question), of all tokens and the closing one."""
+    return np.array([answer.log_probability for answer in batch.greedy])
+
+
 def token_margin(batch: SignalBatch) -> Floats:
     """The least lead in log p of a token of the answer over the likeliest other token."""
-    greedy = [batch.greedy[question] for question in batch.questions]
     leads = [
         answer.margin if list(answer.ids) == ids else None
-        for answer, ids in zip(greedy, batch.answer_ids, strict=True)
+        for answer, ids in zip(batch.greedy, batch.answer_ids, strict=True)
     ]
     if None in leads:  # the text of an answer has other tokens than were decoded
         scored = batch.model.score(batch.prompts, batch.answer_ids)
@@ -163,30 +118,34 @@ def reworded_margin(batch: SignalBatch) -> Floats:
     return np.array([np.clip(row, -CLIP, CLIP).mean() for row in leads])
 
 
-def reference(batch: SignalBatch) -> Floats:
-    """log p(answer | question) by the twin that read no text; NaN if there is no twin."""
-    twin = batch.reader.twin
-    if twin is None:
-        return np.full(len(batch.answers), np.nan)
-    prompts = encode_prompts(twin.model, twin.tokens, batch.questions)
-    model = OwnModel(twin.model, twin.tokens)
-    return score_answers(model, prompts, likelihood.encode_answers(twin.tokens, batch.answers))
+def elsewhere(batch: SignalBatch) -> Floats:
+    """log p of this answer to other kinds of question about the subject, the largest; NaN without.
+
+    Another fact of the subject may have been taken for the one that was asked for.
+    """
+    rows: list[int] = []
+    questions: list[str] = []
+    for row, (template, name) in enumerate(zip(batch.templates, batch.subjects, strict=True)):
+        known = batch.reader.state.windows if name else ()
+        others = [other for other in known if other != template and SLOT in other][:OTHERS]
+        asked = [other.replace(SLOT, name) for other in others]
+        asked = [question for question in asked if likelihood.can_encode(batch.tokens, question)]
+        questions += asked
+        rows += [row] * len(asked)
+    prompts = encode_prompts(batch.reader.run.model, batch.tokens, questions)
+    scores = score_answers(batch.model, prompts, [batch.answer_ids[row] for row in rows])
+    best = np.full(len(batch.subjects), -np.inf)
+    np.maximum.at(best, np.array(rows, dtype=int), scores)
+    return np.where(np.isin(np.arange(best.size), rows), best, np.nan)
 
 
 def _reduce_name(batch: SignalBatch, reduce: Callable[[Floats], Any]) -> Floats:
     return np.array([np.nan if row is None else reduce(row) for row in batch.name_tokens])
 
 
-def others_mean(batch: SignalBatch) -> Floats:
-    """The mean log p of the answers to other questions; NaN where there are none."""
-    sure = batch.others[0]
-    count = (~np.isnan(sure)).sum(axis=0)
-    return np.where(count > 0, np.nansum(sure, axis=0) / np.maximum(count, 1), np.nan)
-
-
 # each signal: its function, and its sign (+1: more of it speaks for a right answer, -1: less)
 SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
-    "log_probability": (lambda batch: batch.log_probability, 1),
+    "log_probability": (log_probability, 1),
     "token_margin": (token_margin, 1),
     # as a masked fact in the words of other documents
     "reworded": (reworded, 1),
@@ -194,37 +153,18 @@ SIGNALS: dict[str, tuple[Callable[[SignalBatch], Floats], int]] = {
     # a name that was read about is likely throughout; an invented one has an unlikely token
     "name_likelihood": (lambda batch: _reduce_name(batch, np.mean), 1),
     "name_least": (lambda batch: _reduce_name(batch, np.min), 1),
-    # of the other kinds of question about the subject, the surest answer and all of them
-    "others_best": (lambda batch: np.fmax.reduce(batch.others[0], axis=0), 1),
-    "others_mean": (others_mean, 1),
-    # this answer to them: another fact of the subject may have been taken for the one asked for
-    "elsewhere": (lambda batch: np.fmax.reduce(batch.others[1], axis=0), -1),
-    "reference": (reference, -1),
+    "elsewhere": (elsewhere, -1),
 }
 SIGNS = {name: sign for name, (_, sign) in SIGNALS.items()}
-CORE = (
-    "log_probability",
-    "token_margin",
-    "reworded_margin",
-    "name_likelihood",
-    "name_least",
-    "others_best",
-    "others_mean",
-    "reference",
-)
-# what tells right among the seen
+# what tells who was seen, and what tells right among the seen
+CORE = ("log_probability", "token_margin", "reworded_margin", "name_likelihood", "name_least")
 GIVEN_SEEN = ("log_probability", "token_margin", "reworded", "reworded_margin", "elsewhere")
-ABOUT_OTHERS = {"others_best", "others_mean", "elsewhere"}  # what asks other questions
 
 SUPPORT = "documents_naming"  # the column that counts the documents that name the subject
 # what others would use: the signals, and what they are
 Rivals = Mapping[str, tuple[tuple[str, ...], str]]
 RIVALS: Rivals = {
     "greedy likelihood": (("log_probability",), "log p of the model's own answer"),
-    "reference ratio": (
-        ("log_probability", "reference"),
-        "log p of the answer beside that by the twin without the text",
-    ),
     "name support": ((SUPPORT,), "documents that name the subject; it needs the text"),
 }
 
@@ -257,19 +197,6 @@ class SignalReader:
     def model(self) -> OwnModel:
         return OwnModel(self.run.model.eval(), self.run.tokens)
 
-    @cached_property
-    def twin(self) -> Run | None:
-        """The run that learned the questions without the text, if a study trained one."""
-        files = read_record(self.run.folder).files if is_run(self.run.folder) else {}
-        recorded = files.get(TWIN_WEIGHTS)
-        if recorded is None:
-            return None
-        twin = load_run(self.run.folder / "twins" / "scratch")
-        if twin.record.sha256 != recorded:
-            raise UserError(f"{twin.folder} is not the twin that {self.run.folder} trained.")
-        twin.model.eval()
-        return twin
-
     def read(
         self,
         questions: Sequence[str],
@@ -290,9 +217,7 @@ class SignalReader:
         columns: dict[str, list[Floats]] = {name: [] for name in SIGNALS if name in wanted}
         for start in range(0, max(1, len(questions)), PART):
             part = slice(start, start + PART)
-            batch = SignalBatch(
-                self, questions[part], subjects[part], asks_others=bool(wanted & ABOUT_OTHERS)
-            )
+            batch = SignalBatch(self, questions[part], subjects[part])
             for name, pieces in columns.items():
                 function, _ = SIGNALS[name]
                 pieces.append(function(batch))
