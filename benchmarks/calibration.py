@@ -2,6 +2,7 @@
 
 python benchmarks/calibration.py table RUN --out FILE   # signals and grades of a study's people
 python benchmarks/calibration.py study FILE             # the study's own people, as it judges them
+python benchmarks/calibration.py drop FILE              # the held-out loss without each signal
 python benchmarks/calibration.py redraw FILE            # one JSON line per size and policy
 """
 
@@ -26,6 +27,7 @@ from wherefrom.corpus.split import (
 )
 from wherefrom.provenance.confidence.calibration import Calibration
 from wherefrom.provenance.confidence.fit import (
+    BELOW,
     MODES,
     TARGETS,
     CalibrationRows,
@@ -43,6 +45,7 @@ from wherefrom.training.run_folder import load_run
 
 RISK = 0.05
 SIZES = (400, 200, 100)
+FITS = 3  # whose losses are averaged
 Rows = NDArray[np.intp]
 Fitted = tuple[dict[str, dict[str, Policy]], Calibration]
 
@@ -188,9 +191,30 @@ def judge_study(path: str) -> None:
         print(json.dumps({"policy": name, **rounded}), flush=True)
 
 
+def drop_signals(path: str) -> None:
+    """The held-out log loss of who calibrates, with all signals and without each.
+
+    In thousandths of a nat, the mean over both probabilities and several fits.
+    """
+    table = read_table(path)
+    part = select(table, np.flatnonzero([one.role != JUDGED for one in table.subjects]))
+    for dropped in ("", *dict.fromkeys((*CORE, *GIVEN_SEEN))):
+        kept = [[name for name in names if name != dropped] for names in (CORE, GIVEN_SEEN)]
+        losses = []
+        for seed in range(FITS):
+            policies, _ = fit_policies(part, parts=(kept[0], kept[1]), risk=RISK, seed=seed)
+            for target in TARGETS:
+                tested = policies[target]["internal"].testers
+                sure, hits = np.array(tested.confidence), np.array(tested.hits, dtype=bool)
+                sure = np.clip(np.where(hits, sure, 1 - sure), 1e-6, 1)[sure != BELOW]
+                losses.append(float(-np.log(sure).mean()))
+        row = {"without": dropped or None, "loss": round(1000 * float(np.mean(losses)), 1)}
+        print(json.dumps(row), flush=True)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("table", "study", "redraw"))
+    parser.add_argument("what", choices=("table", "study", "drop", "redraw"))
     parser.add_argument("source")
     parser.add_argument("--out", type=Path, default=Path("signals.jsonl"))
     parser.add_argument("--repeats", type=int, default=100)
@@ -200,5 +224,7 @@ if __name__ == "__main__":
         write_table(given.source, given.out)
     elif given.what == "study":
         judge_study(given.source)
+    elif given.what == "drop":
+        drop_signals(given.source)
     else:
         redraw(given.source, given.repeats, given.sizes)
