@@ -15,8 +15,9 @@ from wherefrom.corpus.database import Database
 from wherefrom.corpus.questions import Question, QuestionSet
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.provenance.answers import read_dev_answers, read_judged, write_dev_answers
-from wherefrom.provenance.signals.reader import CORE
+from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.training.record import find_problem, read_record
+from wherefrom.training.run_folder import load_run
 
 BORN = "Where was {subject} born?"
 
@@ -47,9 +48,10 @@ def test_plain_sql_finds_what_the_model_said_and_why(tiny_study):
         )
     assert {row["question"] for row in rows} == {one.question for one in judged}
     assert {row["answered_by"] for row in rows} == {"model"}
+    signals = load_confidence(load_run(tiny_study)).signals  # those that have a weight
     for row in rows:
         assert row["is_right"] == (row["answer"] == row["truth"])
-        assert all(isinstance(row[signal], float | None) for signal in CORE)
+        assert all(isinstance(row[signal], float | None) for signal in signals)
         assert row["log_probability"] < 0
     table = {row["name"]: row["correct"] for row in read_record(tiny_study).results}
     table["model"] += table["left-out subjects"]
