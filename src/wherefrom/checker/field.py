@@ -441,25 +441,17 @@ class Field:
         return root
 
     def _exponential(self, x: Number) -> Number:
-        """e to a fraction and exp(beta) to one, times what is inside of logarithms with whole
-        factors, times the exponential of what is left."""
+        """e to a fraction and exp(beta) to one, times the exponential of what is left."""
         if x.bottom != ONE:
             raise NotExactError
         product, rest = self.number(1), Poly()
         for key, c in x.top.items():
             name, power = key[0] if len(key) == 1 else ("", 0)
-            atom = self.atoms.get(name)
-            if (key and (name, power) not in SIMPLE_EXPONENTS) and (
-                atom is None or atom.kind != "log" or power != 1 or abs(c) > 8 or c.denominator > 1
-            ):
+            if key and (name, power) not in SIMPLE_EXPONENTS:
                 rest[key] = c
                 continue
             if abs(c) > 1000 or c.denominator > 1000:
                 raise NotExactError
-            if atom is not None:
-                inside = Number(self, atom.argument, ONE) ** abs(int(c))
-                product = product * inside if c > 0 else product / inside
-                continue
             if not key:
                 self.atom("constant", "e", {})
             symbol_of = {"": "e", "beta": "exp(beta)", "log(beta)": "beta"}
@@ -501,21 +493,9 @@ class Field:
         return log
 
     def _log_of(self, whole: int) -> Number:
-        """The logarithm of a whole number as a sum over its small primes and the rest."""
-        total, prime = self.number(0), 2
-        while whole > 1:
-            power = 0
-            while whole % prime == 0:
-                whole, power = whole // prime, power + 1
-            if power:
-                name = f"log({prime})"
-                log = Number(self, self.atom("log", name, constant(prime)), ONE)
-                total = total + self.number(power) * log
-            prime = prime + 1 if prime < MAX_SQUARE_FACTOR else whole
-            if prime * prime > whole > 1:
-                prime = whole
-            self.budget.spend(1)
-        return total
+        if whole == 1:
+            return self.number(0)
+        return Number(self, self.atom("log", f"log({whole})", constant(whole)), ONE)
 
 
 def _value(x: Number) -> Fraction:

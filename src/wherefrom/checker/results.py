@@ -24,8 +24,8 @@ class BetaNeeded:
 
 @dataclass(frozen=True)
 class Assumption:
-    """One assumption of the problem, and whether this construction needs it.
-    `used` is true with a counterexample, false with an argument, None where neither was found."""
+    """One assumption of the problem. `used`: it is needed, as a counterexample shows (True); it is
+    not (False, by figures alone); or no counterexample was found (None)."""
 
     name: str
     used: bool | None
@@ -77,7 +77,6 @@ class CheckResult(Printable):
     assumptions: tuple[Assumption, ...] = ()
     failure: Failure | None = None
     counterexample: Counterexample | None = None
-    checked: str = ""
     notes: tuple[str, ...] = ()
     read_as: dict[str, str] = field(default_factory=dict)  # the construction as it was understood
 
@@ -134,8 +133,6 @@ class CheckResult(Printable):
         if self.counterexample is not None:
             rows.append(("counterexample", self.counterexample.sentence))
             rows += [(f"  {name}", str(x)) for name, x in self.counterexample.numbers.items()]
-        if self.checked:
-            rows.append(("tried on", self.checked))
         return rows + [("note", note) for note in self.notes]
 
     def to_dict(self) -> dict[str, Any]:
