@@ -381,11 +381,16 @@ def draw_terms(rng, right):
 
 def draw_words(rng, problem):
     W, V = draw_terms(rng, RIGHT_W), draw_terms(rng, RIGHT_V)
-    texts = [
-        f"{name}=" + "+".join(f"({c})*outer(u_{i},u_{j})/beta**{-p}" for c, i, j, p in terms)
-        for name, terms in (("W", W), ("V", V))
-    ]
-    return Drawn(problem, texts, (W, V))
+    lead = rng.choice(["1", "1", "1", "1/beta", "log(beta)/beta**2", "5*log(beta)/beta**2"])
+    if rng.random() < 0.3:  # a value that grows, of a word that may lose its weight
+        V.append(("1", *rng.choices("abcd", k=2), rng.choice([-1, 0, 0, 3, 5])))
+    texts = []
+    for name, terms in (("W", W), ("V", V)):
+        powers = [f"*beta**{p}" if p >= 0 else f"/beta**{-p}" for *_, p in terms]
+        products = [f"({c})*outer(u_{i},u_{j})" for c, i, j, _ in terms]
+        texts.append(f"{name}=" + "+".join(map("".join, zip(products, powers, strict=True))))
+    texts[0] = f"W=({lead})*({texts[0][2:]})"
+    return Drawn(problem, texts, (W, V, lead))
 
 
 def draw_identity_words(rng, problem):
@@ -413,7 +418,10 @@ def words_error(drawn, beta):
         }
         x = [_plus(u["d"], u["b"]), u["a"], _plus(u["c"], u["b"])]
         if drawn.problem == "self-attention":
-            W, V = (lambda v, terms=terms: _apply(terms, u, beta, v) for terms in drawn.parts)
+            *matrices, lead = drawn.parts
+            W, V = (lambda v, terms=terms: _apply(terms, u, beta, v) for terms in matrices)
+            logarithm = mpmath.log(beta) / beta**2
+            lead = {"1": 1, "1/beta": 1 / beta}.get(lead, (5 if "5" in lead else 1) * logarithm)
             goals = {0: [0, beta, -beta, 0], 1: [0, beta, 0, 0]}
         else:
             numbers = [
@@ -422,9 +430,10 @@ def words_error(drawn, beta):
             ]
             x[1], goals = numbers[:4], {1: numbers[4:]}
             W = V = lambda v: v
+            lead = 1
         errors = []
         for i, goal in goals.items():
-            query = W(x[i])
+            query = [lead * entry for entry in W(x[i])]
             weights = softmax([_dot(word, query) for word in x])
             values = [V(word) for word in x]
             context = [

@@ -41,6 +41,7 @@ def judged(problem, text, **options):
         ("stretched-average", ["low=1-2*sqrt(2)|high=1+2*sqrt(2)", "low=-1|high=3"]),
         ("two-heads", ["q1=beta*mu_b|q2=beta*mu_a", "q1=beta*mu_a-beta**2*mu_b|q2=beta*mu_b"]),
         ("two-heads", ["q1=beta*(mu_a-mu_b-sum_others)|q2=beta*(mu_b-mu_a-sum_others)"]),
+        ("two-heads", ["q1=beta*mu_a|q2=beta*mu_b+mu_a", "q1=beta*mu_a|q2=log(beta)*mu_b"]),
         ("two-heads", ["q1=-beta*sum_others|q2=-beta*sum_others"]),  # twice the same, and right
         ("extract", ["M=I-B@B.T", "M=A@A.T+C@C.T", "M=A@pinv(A)", "M=A@inv(A.T@A)@A.T"]),
         ("extract", ["M=S@D@inv(S)", "M=hstack(A,0*B)@pinv(hstack(A,B))", "M=(A@A.T)@(A@A.T)"]),

@@ -13,6 +13,8 @@ from wherefrom.errors import UserError
 
 V = "V=(outer(u_b-u_c,u_a)+outer(u_b,u_b))/beta**2+outer(u_a,u_d-u_c)"
 W = "W=(outer(u_a,u_d)+outer(u_b,u_a))/beta**2+1e-9*outer(u_d,u_a)/beta**5"
+SLOW_Q = "Q=(outer(u_c,u_d)+outer(u_d,u_a))"
+RIGHT_V = "V=(outer(u_b,u_b)-outer(u_c,u_c))/beta**2"
 QUERY = "q = beta*(k_a+k_b), "
 
 
@@ -30,6 +32,9 @@ def verdict(problem, text):
 NOT_PROVED = [
     ("extract", "M=A@A.T+1e-10*(D@S@D-D/9)"),
     ("self-attention", f"{W}|{V}"),
+    # a word that loses its weight keeps some as 1/beta or e^-beta, and its value grows faster
+    ("self-attention", f"K=I|{SLOW_Q}*log(beta)/beta**4|{RIGHT_V}+outer(u_a,u_a)"),
+    ("self-attention", f"K=I|{SLOW_Q}/beta**3|{RIGHT_V}+exp(beta)**2*outer(u_a,u_a)"),
     ("permutation", "f=X/(-7+n)"),
     ("variance", "var_one -> 1/4 + 1e-12/100"),
     ("stretched-average", "q=0*mu_a"),  # no share is clear, and every number is zero
@@ -76,6 +81,10 @@ RIGHT = [
     ("sinusoids", "p=[sin(2*pi*t/30000), cos(2*pi*t/30000)]", "refuted"),
     ("synthesizer", "S=beta*X@X.T+beta**2*R", "refuted"),
     ("variance", "var_c1 = var_c1 + 1e-12/10", "refuted"),
+    ("self-attention", f"K=I|{SLOW_Q}*log(beta)/beta**4|{RIGHT_V}", "proved"),
+    ("self-attention", f"K=I|{SLOW_Q}*log(beta)/beta**4|{RIGHT_V}+outer(u_a,u_a)", "refuted"),
+    ("self-attention", f"K=I|{SLOW_Q}*3*log(beta)/beta**4|{RIGHT_V}+outer(u_a,u_a)", "proved"),
+    ("self-attention", f"K=I|{SLOW_Q}/beta**3|{RIGHT_V}+beta**5*outer(u_a,u_a)", "proved"),
     ("extract", "M=exp(0)*A@A.T", "proved"),
     ("sinusoids", "p=sin(t-1e12)", "proved"),
     ("variance", "var_c1<0.0725", "proved"),

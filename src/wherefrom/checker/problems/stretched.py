@@ -101,7 +101,9 @@ def length_claims(field: Field, heads: Sequence[Mapping[str, Number]]) -> list[C
 def _ahead(a: Number, rival: Number, positive: bool) -> list[Claim]:
     """Claims by which e a - rival grows for every e > 0 (or, if not `positive`, for every e)."""
     if positive and not a.is_zero:
-        return [Claim(a, "grows"), Claim(_ratio(rival, a), "not above")]
+        claims = [Claim(a, "grows"), Claim(_ratio(rival, a), "not above")]
+        if _are_true(claims):
+            return claims
     if rival.is_zero:
         return [Claim(rival, "grows")]  # which is false: no e a grows for every e
     return [Claim(-rival, "grows"), Claim(_ratio(a, rival), "vanishes")]

@@ -2,8 +2,8 @@
 
 Over orthogonal u of norm beta the logits x_j^T K^T Q x_i and the values are exact numbers. The
 weights tend to those of the largest logits; what is lost, |weight - limit| times the distance of
-the values, must vanish as well. Nothing that can be written tells one unused direction from
-another, so one of them stands for all.
+the values, must vanish as well, also for the words that keep no weight. Nothing that can be written
+tells one unused direction from another, so one of them stands for all.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ from wherefrom.attention.equation import attend
 from wherefrom.checker.assumptions import search_assumptions
 from wherefrom.checker.asymptotics import asymptotics, follows
 from wherefrom.checker.betas import least_beta, showing_beta
-from wherefrom.checker.field import Field, StepBudget, TooLargeError
-from wherefrom.checker.goals import Claim, Decision, certificate, decide, limit_value, limit_weights
+from wherefrom.checker.field import FLAT, Field, StepBudget, TooLargeError
+from wherefrom.checker.goals import (
+    Claim,
+    Decision,
+    certificate,
+    decide,
+    is_true,
+    limit_value,
+    limit_weights,
+)
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import BetaNeeded, CheckResult
 from wherefrom.checker.spaces import (
@@ -113,6 +121,13 @@ class ThreeWords:
         decision = decide(field, claims)
         if all(winners) and decision.is_proved:
             return self.proved(decision, winners)
+        for row, best in zip(self.exact, winners, strict=True):
+            for claims, is_exact in _lost_values(row, best):
+                because = "a word that loses its weight has a value that grows faster"
+                if _are_true(claims) is False and is_exact:
+                    return self.refuted(because)
+                if not _are_true(claims):
+                    return self.draft.inconclusive(f"it is not decided whether {because}.")
         ends = [_end(row, best) for row, best in zip(self.exact, winners, strict=True)]
         if None in ends or any(pieces[0].sign is None for pieces in decision.pieces):
             return self.draft.inconclusive("exact algebra does not decide where a word ends.")
@@ -260,6 +275,34 @@ def _claims(row: Row, best: list[int]) -> Iterator[Claim]:
     for j in best[1:]:
         gap = row.logits[first] - row.logits[j]
         yield Claim(gap, "vanishes", f"{row.word}: {first + 1} - {j + 1}")
+    for claims, _ in _lost_values(row, best):
+        yield from claims
+
+
+def _lost_values(row: Row, best: list[int]) -> Iterator[tuple[list[Claim], bool]]:
+    """For the words that lose their weight e^-lead, and each entry of their values that grows, in
+    units of beta, as e^(p beta) beta^q at most: lead - p beta - q log(beta) grows. And whether it
+    grows as fast as that, so that the claim is necessary as well."""
+    for j in range(len(row.logits) if best else 0):
+        lead = row.logits[best[0]] - row.logits[j]
+        field = lead.field
+        for value, first in zip(row.values[j], row.values[best[0]], strict=True):
+            distance = (value - first) / field.beta
+            (piece,) = asymptotics(distance)
+            if j in best or piece.sign == 0 or (piece.sign and piece.order <= FLAT):
+                continue
+            exponential, power, slower = piece.order
+            power += slower > 0
+            log = field.symbol("log(beta)") * field.number(power)
+            rest = lead - field.beta * field.number(exponential) - log
+            scale = field.symbol("exp(beta)", -exponential) * field.symbol("beta", -power - 1)
+            yield [Claim(distance * scale, "vanishes"), Claim(rest, "grows")], slower == 0
+
+
+def _are_true(claims: list[Claim]) -> bool | None:
+    """None if one is unknown and none is false."""
+    truths = [is_true(asymptotics(claim.number)[0], claim.must) for claim in claims]
+    return False if False in truths else None if None in truths else True
 
 
 def _end(row: Row, best: list[int]) -> tuple[float, str] | None:
