@@ -731,8 +731,10 @@ def draw_sinusoids(rng, problem):
         angle = f"({w}+({v})*pi)*t+({f})+({g})*pi"
         wave = f"(t+({f}))**2" if kind == "square" else f"{kind}({angle})"
         entries.append(wave if factor == "1" else f"({factor})*{wave}")
+    hole = rng.choice([None] * 6 + [rng.randrange(-1, 40)])  # no value for the pair i = hole
+    entries += [] if hole is None else [f"1/(i-({hole}))"]
     text = f"p=[{', '.join(entries)}]" if len(entries) > 1 else f"p={entries[0]}"
-    return Drawn(problem, [text], waves)
+    return Drawn(problem, [text], (waves, hole))
 
 
 def table_entry(wave, t):
@@ -746,14 +748,17 @@ def table_entry(wave, t):
 
 
 def contradicts_sinusoids(drawn, result):
+    waves, hole = drawn.parts
+    if hole is not None and hole >= 0:
+        return f"it has no value for i = {hole}" if result.passed else ""
     with mpmath.workdps(120):
         if result.verdict == "refuted":
             s, t = result.counterexample.sizes["s"], result.counterexample.sizes["t"]
-            gaps = [abs(table_entry(wave, s) - table_entry(wave, t)) for wave in drawn.parts]
+            gaps = [abs(table_entry(wave, s) - table_entry(wave, t)) for wave in waves]
             return "" if s != t and max(gaps) < mpmath.mpf(10) ** -40 else f"p({s}) is not p({t})"
         seen = {}
         for t in range(130):
-            key = tuple(mpmath.nint(table_entry(wave, t) * 10**60) for wave in drawn.parts)
+            key = tuple(mpmath.nint(table_entry(wave, t) * 10**60) for wave in waves)
             if key in seen and result.passed:
                 return f"p({seen[key]}) = p({t})"
             seen[key] = t

@@ -35,6 +35,10 @@ NOT_PROVED = [
     # a word that loses its weight keeps some as 1/beta or e^-beta, and its value grows faster
     ("self-attention", f"K=I|{SLOW_Q}*log(beta)/beta**4|{RIGHT_V}+outer(u_a,u_a)"),
     ("self-attention", f"K=I|{SLOW_Q}/beta**3|{RIGHT_V}+exp(beta)**2*outer(u_a,u_a)"),
+    # the pair i = 0 alone has a value at every t, and another pair has none
+    ("sinusoids", "p=[sin(t), cos(t)/(i-1)]"),
+    ("sinusoids", "p=[sin(t), sqrt(1-i)]"),
+    ("sinusoids", "p=[sin(t), cos(t)*(1/(i-30))]"),
     ("permutation", "f=X/(-7+n)"),
     ("variance", "var_one -> 1/4 + 1e-12/100"),
     ("stretched-average", "q=0*mu_a"),  # no share is clear, and every number is zero
@@ -85,6 +89,8 @@ RIGHT = [
     ("self-attention", f"K=I|{SLOW_Q}*log(beta)/beta**4|{RIGHT_V}+outer(u_a,u_a)", "refuted"),
     ("self-attention", f"K=I|{SLOW_Q}*3*log(beta)/beta**4|{RIGHT_V}+outer(u_a,u_a)", "proved"),
     ("self-attention", f"K=I|{SLOW_Q}/beta**3|{RIGHT_V}+beta**5*outer(u_a,u_a)", "proved"),
+    ("sinusoids", "p=[sin(t), cos(t)/(i-30)]", "refuted"),
+    ("sinusoids", "p=[sin(t)/(i+1), 1/(10**i*d)]", "proved"),
     ("extract", "M=exp(0)*A@A.T", "proved"),
     ("sinusoids", "p=sin(t-1e12)", "proved"),
     ("variance", "var_c1<0.0725", "proved"),

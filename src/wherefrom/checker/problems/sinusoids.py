@@ -31,7 +31,7 @@ from wherefrom.checker.field import (
     symbol,
 )
 from wherefrom.checker.goals import Claim, certificate, decide, is_true
-from wherefrom.checker.grammar import Expression
+from wherefrom.checker.grammar import Expression, Node
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import CheckResult
 from wherefrom.checker.spaces import Exact, NoValueError, Values, evaluate
@@ -151,13 +151,14 @@ class Table:
 
     def judge(self) -> CheckResult:
         with contextlib.suppress(NotExactError, NoValueError):
-            found = self.judge_first_pair(*self.entries(0, None))
+            has_values = all(_has_a_value_for_every_i(x) for x in self.expression.tree.walk())
+            found = self.judge_first_pair(*self.entries(0, None)) if has_values else None
             if found is not None:
                 return found
         # small widths, and those at which a part of the formula may be zero
         written = {int(x.number) for x in self.expression.tree.walk() if x.op == "number"}
-        widths = {*WIDTHS, *(x for x in written if x % 2 == 0 and 0 < x <= MAX_WIDTH)}
-        tried = sorted(widths) if self.uses_width else [2]
+        widths = {*WIDTHS, *(x for x in written if x % 2 == 0), *(2 * x + 2 for x in written)}
+        tried = sorted(x for x in widths if 0 < x <= MAX_WIDTH) if self.uses_width else [2]
         for d in tried:
             try:
                 result = self.judge_width(d)
@@ -222,6 +223,27 @@ class Table:
                 "two positions agree to nine digits, but no argument shows whether they are equal."
             )
         return None
+
+
+def _has_a_value_for_every_i(node: Node) -> bool:
+    """Whatever it divides by, or takes a root, a logarithm or a power of, is positive or has no i
+    in it."""
+    if node.op not in ("/", "sqrt", "log", "pow"):
+        return True
+    inside = node.arguments[0 if node.op == "pow" else -1]
+    return "i" not in inside.parts() or _is_positive(inside)
+
+
+def _is_positive(node: Node) -> bool:
+    """By its parts; i is 0 at least."""
+    if node.op == "+":
+        others = [part for part in node.arguments if part.name != "i"]
+        return bool(others) and all(map(_is_positive, others))
+    if node.op in ("*", "/", "sqrt"):
+        return all(map(_is_positive, node.arguments))
+    if node.op in ("pow", "**"):
+        return _is_positive(node.arguments[0])
+    return node.number > 0 if node.op == "number" else node.name == "d"
 
 
 def _never_returns(waves: Waves, entry: Number) -> tuple[dict[str, Any], str]:

@@ -9,6 +9,7 @@ tells one unused direction from another, so one of them stands for all.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -269,7 +270,7 @@ def _claims(row: Row, best: list[int]) -> Iterator[Claim]:
         values = [row.values[j][entry] for j in best]
         mean = sum(values[1:], values[0]) * share
         yield Claim((mean - goal) / field.beta, "vanishes")
-        for j, value in zip(best[1:], values[1:], strict=True):
+        for j, value in itertools.product(best[1:], values[1:]):
             gap = row.logits[j] - row.logits[first]
             yield Claim(gap * (value - values[0]) / field.beta, "vanishes")
     for j in best[1:]:
