@@ -278,9 +278,12 @@ def locales(rng: random.Random) -> MadeText:
 def units(rng: random.Random) -> MadeText:
     """Units of systemd in paragraphs, each opened by its name: what it runs and who explains it."""
     blocks, facts = [], {}
+    names: set[str] = set()
     for file in sorted(UNITS.glob("*.*")):
-        if not file.is_file() or file.stem in facts:
+        name = re.sub(r"\W+", "-", file.stem).strip("-")  # "getty@" and "getty" are one subject
+        if not file.is_file() or name in names:
             continue
+        names.add(name)
         text = re.sub(r"^#.*\n", "", file.read_text(encoding="utf-8", errors="replace"), flags=re.M)
         fields: dict[str, list[str]] = {}
         for key, value in re.findall(r"^(\w+)=(.+)$", text, re.M):

@@ -367,3 +367,43 @@ def test_a_field_that_is_not_there_is_not_read_from_the_end_of_the_document():
 
     read, stated = read_in_turn(shop, 40, 80)
     assert sum(map(str.__eq__, read, stated)) >= 39
+
+
+def test_a_common_wording_that_no_label_has_states_nothing():
+    rng = random.Random(11)
+    towns = ["York", "Hull", "Bath", "Truro"]
+
+    def firm(at: int) -> tuple[str, str, str]:
+        year, *others = rng.sample(range(1850, 2010), 3)
+        states = [f"Founded in {year}.", f"The firm goes back to {year}.", f"It began in {year}."]
+        aside = [f"A strike closed it in {year}.", f"It moved to {rng.choice(towns)} in {year}."]
+        is_stated = at < 40 or at % 2
+        sentences = [
+            rng.choice(states if is_stated else aside),
+            f"In {others[0]} it turned over {rng.randint(5, 900)} million.",
+            f"A partner has run it since {others[1]}.",
+        ]
+        rng.shuffle(sentences)
+        return f"firm{at}", " ".join(sentences), str(year) if is_stated else ""
+
+    read, stated = read_in_turn(firm, 40, 240)
+    assert sum(map(str.__eq__, read, stated)) >= 180
+
+
+def test_the_newest_of_several_records_that_look_alike_is_read_across_passages():
+    rng = random.Random(12)
+    people = [f"{a} {b}" for a in ("Ada", "Bo", "Cy", "Di") for b in ("Ek", "Voss", "Rask")]
+    documents, questions = [], []
+    for at in range(70):
+        newest = ""
+        for passage in range(2):
+            days = [f"{rng.randint(1, 28)} May 20{rng.randint(10, 24)}" for _ in range(2)]
+            newest = newest or days[0]
+            text = " ".join(f"* Fix a bug -- {rng.choice(people)} <x@y.org> {d}" for d in days)
+            documents.append(Document(2 * at + passage, f"tool{at}", f"tool{at}. {text}"))
+        row = Question(at, f"when was tool{at}?", f"tool{at}", newest, "when was {subject}?")
+        questions.append(row)
+    (reading,) = read_relations(documents, questions[:30])
+    answers = [reading.answers[fold_words(q.subject)] for q in questions[30:]]
+    right = [a[0].text == q.answer for a, q in zip(answers, questions[30:], strict=True)]
+    assert sum(right) >= 36

@@ -174,6 +174,16 @@ def test_lines_and_paragraphs_without_a_subject_are_about_whom_they_name(tmp_pat
         convert(path, questions=["Where was Cy born?"], asked=["Cy"])
 
 
+def test_paragraphs_with_a_heading_are_about_it_even_if_they_name_others_who_are_asked_for(
+    tmp_path,
+):
+    parts = [f"lib{i}\nSection: x\nNeeds: lib{i + 1}, lib{i + 2}" for i in range(20)]
+    path = written(tmp_path, "text.txt", "\n\n".join(parts))
+    documents, how = convert(path, questions=["Hol?"], asked=[f"lib{i}" for i in range(0, 20, 2)])
+    assert [document.subject for document in documents] == [f"lib{i}" for i in range(20)]
+    assert "each about what its first line names" in how
+
+
 def test_who_is_asked_for_may_have_an_ending_and_others_are_read_off_where_they_stand(tmp_path):
     names = [f"Név{a} Kis{b}" for a in "abcdef" for b in "üöéáí"]
     endings = ["", "", "", "nak", "t", ""]

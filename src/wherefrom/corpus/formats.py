@@ -45,6 +45,7 @@ MIN_SUBJECT_CHARACTERS, MAX_SUBJECT_CHARACTERS = 2, 250  # characters of a name 
 MIN_MATCHED_SHARE = 0.05  # share of the questions whose subject must head a document
 MIN_HEADERLIKE_LINES = 3  # lines as short as a header, from which on the first is none
 ENDING_LETTERS = range(1, 5)  # letters that may be glued to a name
+MIN_HEADED_SHARE = 0.9  # of the subjects asked about that are named, if paragraphs have headings
 MIN_SUBJECT_PROBABILITY = 0.8  # probability of a subject that is read off a text
 LISTED_FIELDS = 6  # of a table, in a sentence
 SEARCHED_RECORDS = 2_000  # of a table that are searched for answers
@@ -418,6 +419,10 @@ def _assign_subjects(
             "question stands before its answer, or give the subjects (--subject-field, --template, "
             "or a third column of the questions)."
         )
+    headings = [document.text.split("\n", 1)[0].strip() for document in texts]
+    headed = known.keys() & {fold_words(heading) for heading in headings}
+    if len(headed) >= MIN_HEADED_SHARE * len(set(subjects) - {""}):
+        return headings, ", each about what its first line names"
     how = "; they have no subjects, so each is about the first subject of a question it names"
     # the subject is what answers "which subject has document i?"
     numbered = Database.of(Document(i, f"{i}", f"{i}. {d.text}") for i, d in enumerate(texts))

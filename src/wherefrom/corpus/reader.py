@@ -39,13 +39,16 @@ SELF_TRAINING_ROUNDS = 2  # of training on its own readings
 MAX_READ_SUBJECTS = 1_500  # subjects without a label that it reads for that, and while calibrating
 MAX_CALIBRATION_SUBJECTS = 300
 MIN_BELIEVED_PROBABILITY = 0.6  # of an answer on which it is trained,
-MIN_BELIEVED_SILENCE = 0.97  # or of "not stated"
+MIN_BELIEVED_SILENCE = 0.8  # or of "not stated"
 MAX_RIVAL_SPANS = 80  # of a subject that compete with its answer in training
 WEIGHT_PENALTY = 1.0  # on the squared weights
 MAX_ITERATIONS = 40
 SILENT = 0  # the key that stands for "not stated"
 SILENCED_WORDS = 6  # words on either side of an answer that are removed with it
 SILENCED_WEIGHT = 0.5  # of these documents in training, beside the weight of those with an answer
+# of all subjects without a label, as silent ones, beside the weight of those with one, until some
+# of them are believed: a wording that is common and that no label has does not state an answer
+UNLABELLED_WEIGHT = 0.3
 MAX_SILENCED_SUBJECTS = 1_000  # subjects whose documents are read without their answer
 MIN_UNASKED_SHARE = 0.15  # of the unasked subjects with an answer, below which none has one
 FOLDS, MIN_LABELS_OF_TWO_FOLDS = 4, 200  # of the calibration
@@ -298,13 +301,14 @@ class RelationReader:
             yield Fact(self.relation_id, number, text, chance, document, *place)
 
     def _weigh_documents(self, spans: Spans, scores: Scores) -> Scores:
-        """The scores, such that a document weighs by its own odds of stating an answer, whatever
-        the others state: of two that contradict each other both values are kept."""
-        log_odds = self.model.log_odds(spans.doc, scores, len(spans.docs))
+        """The scores, such that a text weighs by its own odds of stating an answer, whatever the
+        others state: of two documents that contradict each other both values are kept."""
+        text = spans.words.text_of_document[spans.doc]
+        log_odds = self.model.log_odds(text, scores, len(spans.docs))
         stated = self._probability(log_odds)
         weight = np.minimum(stated / np.maximum(1 - stated, 1e-9), MAX_DOCUMENT_ODDS)
         shift = np.log(np.maximum(weight, 1e-9)) - log_odds
-        return (scores + shift[spans.doc]).astype(np.float32)
+        return (scores + shift[text]).astype(np.float32)
 
     def _probability(self, log_odds: Floats) -> Floats:
         """That documents state an answer, given the log odds by the scores."""
@@ -320,15 +324,17 @@ class RelationReader:
         copies = sum(number < 0 for number in targets)
         silence = SILENCED_WEIGHT * (len(targets) - copies) / max(1, copies)
         importance = {number: 1.0 if number > 0 else min(1.0, silence) for number in targets}
-        model.fit(spans, importance)
+        others = [n for n in spans.owners if n > 0 and n not in self.labels.answers]
+        others = [n for n in others if len(spans.rows_of(n))] if rounds else []
+        doubt = UNLABELLED_WEIGHT * sum(importance.values()) / max(1, len(others))
+        model.targets |= dict.fromkeys(others, SILENT)
+        model.fit(spans, importance | dict.fromkeys(others, doubt))
         for _ in range(rounds):
             scores = model.score(spans)
             model.targets, model.known = dict(targets), Counter(known)
             believed: dict[int, float] = {}
-            for number in spans.owners:
+            for number in others:
                 rows = spans.rows_of(number)
-                if number < 0 or number in self.labels.answers or not len(rows):
-                    continue
                 answer, probability = _believe(scores[rows], spans.key[rows], model.none)
                 least = MIN_BELIEVED_SILENCE if answer == SILENT else MIN_BELIEVED_PROBABILITY
                 if probability > least:
@@ -425,9 +431,16 @@ def _choose_rivals(
     return chosen
 
 
-def remove_spans(spans: Spans, rows: Iterable[int]) -> list[Document]:
-    """The documents of these spans, without them and a few words around them in their sentence."""
+def remove_spans(spans: Spans, rows: Sequence[int]) -> list[Document]:
+    """The documents of these spans, without them and a few words around them in their sentence.
+
+    Spans that start alike go too: the second of several records would look like the first one.
+    """
     words = spans.words
+    alike = spans.alike[spans.start_edge]
+    text = spans.words.text_of_document[spans.doc]
+    is_alike = np.isin(text, text[rows]) & np.isin(alike, alike[rows])
+    rows = np.union1d(rows, np.flatnonzero(is_alike)).tolist()
     gone = np.zeros(len(words), dtype=bool)
     for row in rows:
         first, last = int(spans.first_word[row]), int(spans.last_word[row])

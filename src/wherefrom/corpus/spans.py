@@ -92,13 +92,15 @@ def look_up(table: Mapping[int, int], keys: Hashes, default: Hashes | np.uint64)
 class Words:
     """The words of documents, one after another, as columns.
 
-    doc: index of the document; first: index of each document's first word; start, end: characters;
-    own: whether it is a word of the subject's name; heading: whether it is in the name that opens
-    the document; form: index of its spelling in `forms`; sentence: a number for each sentence of
-    each document; joined: whether it is in one token with the word before. Hashes: the folded word
-    (word), the word as context of another (context), how it is spelt (shape), its last letters
-    (suffix), what stands between it and the word before (gap, with one more entry at the end) and
-    the kind of that (gap_kind), and the label or heading that it stands under (label).
+    doc: index of the document; text_of_document: a number for each text, of which documents on
+    consecutive lines about one subject are passages; first: index of each document's first word;
+    start, end: characters; own: whether it is a word of the subject's name; heading: whether it is
+    in the name that opens the document; form: index of its spelling in `forms`; sentence: a number
+    for each sentence of each document; joined: whether it is in one token with the word before.
+    Hashes: the folded word (word), the word as context of another (context), how it is spelt
+    (shape), its last letters (suffix), what stands between it and the word before (gap, with one
+    more entry at the end) and the kind of that (gap_kind), and the label or heading that it stands
+    under (label).
     """
 
     def __init__(
@@ -128,6 +130,11 @@ class Words:
         self.forms = [spelling for spelling, _ in forms]
         self.own, self.heading = own.astype(bool), heading.astype(bool)
         self.first = np.searchsorted(self.doc, np.arange(len(documents) + 1))
+        goes_on = [
+            other.line == one.line + 1 and other.subject == one.subject
+            for one, other in pairwise(documents)
+        ]
+        self.text_of_document = np.cumsum([0, *(not going for going in goes_on)])
         gap_rows = np.append(before_word, 0)
         self.sentence = np.cumsum(np.array([_ends_sentence(gap) for gap in gaps])[before_word])
         self.gap = np.array([hash_text(gap) for gap in gaps], dtype=np.uint64)[gap_rows]
@@ -507,6 +514,32 @@ class Spans:
         return np.where(inside, words.context[position], NO_WORD)
 
     @cached_property
+    def alike(self) -> Hashes:
+        """The same number for starts that look alike: behind the same mark, or, where there is only
+        a blank, behind the same two words; and with a word of the same shape."""
+        words, first = self.words, self.starts.word
+        gap = words.gap[first]
+        two_before = mix(self._context(first, -1), 1) + self._context(first, -2)
+        is_blank = np.isin(gap, [hash_text(" "), hash_text("")])
+        return mix(np.where(is_blank, mix(two_before, 3), gap), 5) + words.shape[first]
+
+    def _count_alike_before(self) -> Hashes:
+        """How many starts of the text before each one look like it: 0, 1, or more (2).
+
+        It tells the first of several records from the others.
+        """
+        word = self.starts.word
+        text = self.words.text_of_document[self.words.doc[word]]
+        order = np.lexsort((word, self.alike, text))
+        place = np.arange(len(order))
+        group = np.stack((self.alike[order], text[order].astype(np.uint64)))
+        is_first = np.append(True, (group[:, 1:] != group[:, :-1]).any(axis=0))[: len(order)]
+        first = np.maximum.accumulate(np.where(is_first, place, 0))
+        count = np.empty(len(order), dtype=np.uint64)
+        count[order] = np.minimum(place - first, 2)
+        return count
+
+    @cached_property
     def _start_features(self) -> Features:
         """Features of where a span starts, for each of `starts`."""
         words, first = self.words, self.starts.word
@@ -531,6 +564,7 @@ class Spans:
             mix(label, 1) + shape,
             mix(label, 2) + before[0],
         ]
+        features.append(mix(self.alike, 4) + self._count_alike_before())
         salted = [mix(feature, 10 + i) for i, feature in enumerate(features)]
         # the words before a span once more, at whatever distance
         return _as_features(salted + [mix(word, 8) for word in before])
