@@ -25,7 +25,6 @@ from wherefrom.cli import TORCH_READS
 
 HERE = Path(__file__).parent
 PARTS: dict[str, list[str]] = {
-    "workbench": ["--repeats", "5"],
     "checker": ["--repeats", "3"],
     "evidence": ["--documents", "3000", "30000"],
     "throughput": ["--quick"],

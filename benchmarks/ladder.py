@@ -38,6 +38,7 @@ from rows import (
 from wherefrom.errors import UserError
 from wherefrom.training.recipes import load_recipe
 
+PEOPLE = 3000  # of the embedded world
 RUNGS = ("questions only", "ordered", "unpointed", "pointed")
 A5_FILES = ("wiki.txt", "birth_places_train.tsv", "birth_dev.tsv")
 FILES = ("documents.txt", "train.tsv", "dev.tsv")
@@ -98,10 +99,10 @@ def markdown(rows: list[Record]) -> str:
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for row in rows:
         settings = row["settings"]
-        key = tuple(settings[name] for name in ("rung", "minutes", "questions", "people"))
+        key = tuple(settings[name] for name in ("rung", "minutes", "questions"))
         groups.setdefault(key, []).append(row)
     lines = []
-    for (rung, minutes, questions, _), group in groups.items():
+    for (rung, minutes, questions), group in groups.items():
         lines.append(
             (
                 rung + (f", {minutes:g} min" if minutes else ""),
@@ -124,7 +125,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=numbers, default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, help="of training (default: the recipe's)")
     parser.add_argument("--questions", type=int, help="learn from so many training questions")
-    parser.add_argument("--people", type=int, default=3000, help="of the embedded world")
     add_row_options(parser, "ladder.jsonl")
     options = parser.parse_args()
     rungs = options.rungs.split(",")
@@ -143,7 +143,7 @@ def main() -> None:
                 "recipe_digest": recipe_digest(load_recipe(recipe)),
                 "minutes": options.minutes,
                 "questions": options.questions,
-                "people": options.people if options.data == "world" else None,
+                "people": PEOPLE if options.data == "world" else None,
                 "threads": options.threads,
                 "seed": seed,
             }

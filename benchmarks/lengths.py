@@ -1,12 +1,12 @@
 """Time of forward and backward against length, beside the cost as written.
 
-    python benchmarks/lengths.py [--quick] [--lengths 64,96,128,...] [--rounds 5] [--threads 1]
+    python benchmarks/lengths.py [--quick]
 
 Every variant runs one sequence of each length in the course's shape: width 256, 4 layers, 8 heads,
-64 latents, vocabulary 256. Time is the processor's; rounds go through the variants in turns, so
-that a slow minute is nobody's alone. The written cost is `pass_flops`: every matrix product of the
-mathematics, forward and backward, the causal square in full; a test holds it to torch's own
-counter. Exponents are slopes in log-log, over lengths of 128 and more and over the three longest.
+64 latents, vocabulary 256. Time is one thread's, of the processor; rounds go through the variants
+in turns, so that a slow minute is nobody's alone. The written cost is `pass_flops`: every matrix
+product of the mathematics, forward and backward, the causal square in full; a test holds it to
+torch's own counter. Exponents are slopes in log-log, over lengths of 128 and more and over the three longest.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 from records import keep, summarise
-from rows import Record, numbers, say, table
+from rows import Record, say, table
 from torch.nn import functional as F
 
 from wherefrom.model.config import make_config
 from wherefrom.model.decoder import Decoder, swiglu_width
 
 VARIANTS = ("vanilla", "rotary", "synthesizer", "perceiver", "llama")
-LENGTHS = [64, 96, 128, 256, 512, 1024, 2048, 4096]
+LENGTHS, ROUNDS = [64, 96, 128, 256, 512, 1024, 2048, 4096], 5
 FROM = 128  # exponents count lengths from here on
 WIDTH, LAYERS, HEADS, LATENTS, VOCABULARY = 256, 4, 8, 64, 256
 LEAST_SECONDS = 0.3  # of timed passes in a round
@@ -121,17 +121,12 @@ def exponents(records: Sequence[Record]) -> list[Record]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--variants", default=",".join(VARIANTS))
-    parser.add_argument("--lengths", type=numbers)
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="three lengths, one round")
     parser.add_argument("--out", default="lengths.jsonl")
     options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    lengths = options.lengths or ([128, 512, 2048] if options.quick else LENGTHS)
-    rounds = options.rounds or (1 if options.quick else 5)
-    cases = [(variant, x) for variant in options.variants.split(",") for x in sorted(lengths)]
+    torch.set_num_threads(1)
+    lengths, rounds = ([128, 512, 2048], 1) if options.quick else (LENGTHS, ROUNDS)
+    cases = [(variant, length) for variant in VARIANTS for length in lengths]
     seconds: dict[tuple[str, int], list[float]] = {case: [] for case in cases}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}: {len(cases)} cases")
@@ -145,7 +140,7 @@ def main() -> None:
             variant=variant,
             length=length,
             flops=pass_flops(variant, length),
-            threads=options.threads,
+            threads=1,
         )
         for variant, length in cases
     ]

@@ -122,8 +122,7 @@ def measure_trainings(
         folder = options.runs / digest(settings)
         folder.mkdir(parents=True, exist_ok=True)
         row = run_apart(train, settings, folder, threads=settings["threads"])
-        if not options.keep_runs:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         return row
 
     return measure_rows(plan, measure, options.out)
@@ -185,7 +184,6 @@ def add_row_options(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     runs = Path("runs") / Path(out).stem
     parser.add_argument("--runs", type=Path, default=runs, help="folder for trainings in progress")
-    parser.add_argument("--keep-runs", action="store_true", help="leave the runs' folders there")
     parser.add_argument("--out", default=out, help="JSON lines (a bare name: benchmarks/results)")
 
 

@@ -1,6 +1,6 @@
 """What a larger text costs: time, tokens and memory until the model knows what can be read.
 
-    python benchmarks/scale.py [--people 1000,3000,10000,30000] [--seeds 0] [--sizes 64x2x2]
+    python benchmarks/scale.py [--people 1000,3000,10000,30000] [--seeds 0]
 
 Each row trains the default recipe on an embedded world of so many people, until recall on a sample
 of the dev questions reaches 95 % of the reader's recall, and at most as long as the recipe says.
@@ -84,11 +84,8 @@ def train_row(settings: Record, folder: Path) -> Record:
     from wherefrom.training.loop import run_training
 
     world = embedded_files(folder / "world", people=settings["people"], seed=settings["seed"])
-    recipe = load_recipe(RECIPE)
-    if settings["size"]:
-        recipe = recipe.model_copy(update={"size": settings["size"]})
     files = [world.corpus, world.train, world.dev]
-    prepared, options = prepare_training(files, recipe, settings, folder)
+    prepared, options = prepare_training(files, load_recipe(RECIPE), settings, folder)
     dev = [question for question in prepared.given.dev.questions if not question.is_silent]
     order = np.random.default_rng(settings["seed"]).permutation(len(dev))[:ASKED]
     asked = [dev[i] for i in sorted(order.tolist())]
@@ -134,7 +131,6 @@ def bits_of_facts(prepared: Any) -> float:
 def markdown(rows: list[Record]) -> str:
     head = (
         "people",
-        "model",
         "95 % of the reader",
         "seconds",
         "CPU seconds",
@@ -147,7 +143,6 @@ def markdown(rows: list[Record]) -> str:
         lines.append(
             (
                 f"{row['settings']['people']:,}",
-                f"{row['settings']['size'] or 'default'}, {row['parameters'] / 1e6:.2f} M",
                 "reached" if row["reached"] else f"not reached ({row['recall']:.1%})",
                 f"{row['value']:.0f}",
                 f"{row['cpu_seconds']:.0f}",
@@ -181,20 +176,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--people", type=numbers, default=[1000, 3000, 10_000, 30_000])
     parser.add_argument("--seeds", type=numbers, default=[0])
-    parser.add_argument("--sizes", default="", help="such as 64x2x2,96x2x3 (default: the recipe's)")
     add_row_options(parser, "scale.jsonl")
     options = parser.parse_args()
     plan = [
         {
             "row": f"{people:,} people",
             "people": people,
-            "size": size or None,
             "recipe_digest": recipe_digest(load_recipe(RECIPE)),
             "threads": options.threads,
             "seed": seed,
         }
         for people in options.people
-        for size in options.sizes.split(",")
         for seed in options.seeds
     ]
     rows = measure_trainings(plan, train_row, options)

@@ -1,16 +1,16 @@
 """Training speed: against the matmul peak of this machine, and against transformers.
 
-    python benchmarks/throughput.py [--repeats 5] [--quick] [--out throughput.jsonl]
+    python benchmarks/throughput.py [--quick]
 
 1. The model FLOP/s of whole training steps (forward, backward, clipping, optimizer) over the FLOP/s
    of bare matrix products, measured in turns in one run. The products are the step's own: every
    matrix of the model, forward and twice backward, with as many rows as a batch has tokens for
    which the loss needs it. Batches as the recipe `pointed` has them, and larger ones.
 2. Tokens a second beside transformers' GPT-2 and Llama with the very same weights and optimizer, in
-   turns, eager and compiled, with the loss on what a question or a masked span asks for; there ours
-   skips the head and most of the last block elsewhere. Once with the same batches, and once "as it
-   batches": transformers gets the same examples as its Trainer makes batches by default, at random
-   and padded to the longest. Before anything is timed the two must agree on the logits.
+   turns, with the loss on what a question or a masked span asks for; there ours skips the head and
+   most of the last block elsewhere. Once with the same batches, and once "as it batches":
+   transformers gets the same examples as its Trainer makes batches by default, at random and padded
+   to the longest. Before anything is timed the two must agree on the logits.
 
 A model FLOP: 6 for each weight of a matrix that a token has to pass (2 forward, 4 backward) and
 12 * width for each pair of positions that attends; nothing for elementwise work.
@@ -51,6 +51,7 @@ from wherefrom.training.sources import TrainingData, stream_for
 LAYERS, BLOCK = 4, 128
 CLIP = 1.0  # on both sides
 LARGER = 4  # batches for which the optimizer weighs less
+RIVALS = {"vanilla": "GPT-2", "llama": "Llama"}  # variant -> transformers' model of its shape
 Step = Callable[[Batch], None]
 
 
@@ -106,17 +107,16 @@ def new_model(variant: str, width: int, heads: int, vocabulary: int) -> Decoder:
     return Decoder(config).initialise(torch.Generator().manual_seed(0))
 
 
-def our_step(model: Decoder, *, optimizer: str = "muon", compiled: bool = False) -> Step:
+def our_step(model: Decoder, *, optimizer: str = "muon") -> Step:
     """A whole training step."""
     phase = load_recipe("pointed").phases[0]
     if optimizer == "adamw":
         phase = phase.model_copy(update={"optimizer": "adamw", "lr": 1e-3})
     optimizers = build_optimizers(model, phase)
-    runner: Any = torch.compile(model, dynamic=True) if compiled else model
 
     def step(batch: Batch) -> None:
         for part in batch.parts:
-            (part_loss(runner, part, "cpu") / batch.weight).backward()
+            (part_loss(model, part, "cpu") / batch.weight).backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         for each in optimizers:
             each.step()
@@ -152,15 +152,14 @@ def their_model(ours: Decoder) -> Any:
     return theirs.train()
 
 
-def their_step(model: Any, *, compiled: bool) -> Step:
+def their_step(model: Any) -> Step:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    runner = torch.compile(model, dynamic=True) if compiled else model
 
     def step(batch: Batch) -> None:
         for part in batch.parts:
             ids = part.ids[:, :-1]
             targets = torch.where(part.weights[:, 1:] > 0, part.ids[:, 1:], -100)
-            logits = runner(input_ids=ids, use_cache=False).logits
+            logits = model(input_ids=ids, use_cache=False).logits
             F.cross_entropy(logits.flatten(0, 1), targets.flatten()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
@@ -251,18 +250,14 @@ def against_transformers(
     work: list[Batch],
     vocabulary: int,
     *,
-    compiled: bool,
     widths: tuple[int, ...] = (128, 256),
-    variants: tuple[str, ...] = ("vanilla", "llama"),
 ) -> list[dict[str, Any]]:
     records = []
-    mode = "compiled" if compiled else "eager"
-    for variant, width in product(variants, widths):
-        theirs_name = {"vanilla": "GPT-2", "llama": "Llama"}[variant]
+    for variant, width in product(RIVALS, widths):
         ours = new_model(variant, width, width // 32, vocabulary)
         theirs = their_model(ours)
-        our = our_step(ours, optimizer="adamw", compiled=compiled)
-        their = their_step(theirs, compiled=compiled)
+        our = our_step(ours, optimizer="adamw")
+        their = their_step(theirs)
         some = work[: max(2, 8 * 128 // width)]
         tokens = sum(batch.tokens for batch in some)
         for case, their_work in (
@@ -273,7 +268,7 @@ def against_transformers(
             for run in runs:
                 run()
             pairs = [tuple(map(seconds, runs)) for _ in range(repeats)]
-            name = f"speed over transformers' {theirs_name}, width {width}, {case}, {mode}"
+            name = f"speed over transformers' {RIVALS[variant]}, width {width}, {case}, eager"
             details = {
                 "ours": tokens / float(np.median([our_seconds for our_seconds, _ in pairs])),
                 "rival": tokens / float(np.median([their_seconds for _, their_seconds in pairs])),
@@ -283,7 +278,6 @@ def against_transformers(
             }
             ratios = [their_seconds / our_seconds for our_seconds, their_seconds in pairs]
             records.append(summarise(name, ratios, "ratio", **details))
-        torch.compiler.reset()
     return records
 
 
@@ -309,21 +303,19 @@ def batched_at_random(work: list[Batch]) -> list[Batch]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int)
-    parser.add_argument("--quick", action="store_true", help="fewer cases, none of them compiled")
+    parser.add_argument("--quick", action="store_true", help="fewer cases and repeats")
     parser.add_argument("--out", default="throughput.jsonl")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    repeats = options.repeats or (3 if options.quick else 7)
+    repeats = 3 if options.quick else 7
     stream, vocabulary = make_stream()
     work = stream.pool(0)[:12]
     variants = ("llama",) if options.quick else ("llama", "vanilla")
     keep(against_peak(repeats, work, vocabulary, variants=variants), options.out)
-    keep(against_transformers(repeats, work, vocabulary, compiled=False), options.out)
+    keep(against_transformers(repeats, work, vocabulary), options.out)
     if not options.quick:
         large = make_stream(times=LARGER)[0].pool(0)[:6]
         keep(against_peak(repeats, large, vocabulary, variants=("llama",)), options.out)
-        keep(against_transformers(repeats, work, vocabulary, compiled=True), options.out)
 
 
 if __name__ == "__main__":

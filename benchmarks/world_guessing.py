@@ -1,18 +1,17 @@
 """How far a guess from the name, or from the position of a place, goes in the embedded world.
 
-    python benchmarks/world_guessing.py [people] [seed ...]
+    python benchmarks/world_guessing.py
 
-prints one JSON line per seed: shares of dev people whose birthplace is the commonest one, is
-guessed by naive Bayes on the letters of the name, is the commonest one of the name's origin (which
-no reader of names alone can know), or is the first or the last place that their first document
-names.
+prints one JSON line for each of three seeds: shares of dev people whose birthplace is the commonest
+one, is guessed by naive Bayes on the letters of the name, is the commonest one of the name's origin
+(which no reader of names alone can know), or is the first or the last place that their first
+document names.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections import Counter
 
 from sklearn.feature_extraction.text import CountVectorizer
@@ -20,6 +19,8 @@ from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
 
 from wherefrom.corpus.world import World, make_world, summarize_world
+
+PEOPLE, SEEDS = 3000, (0, 1, 2)
 
 
 def measure_guesses(world: World) -> dict[str, float]:
@@ -49,10 +50,5 @@ def measure_guesses(world: World) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    people, *seeds = [int(word) for word in sys.argv[1:]] or [3000]
-    for seed in seeds or [0, 1, 2]:
-        print(
-            json.dumps(
-                {"people": people, "seed": seed, **measure_guesses(make_world(people, seed))}
-            )
-        )
+    for seed in SEEDS:
+        print(json.dumps({"seed": seed, **measure_guesses(make_world(PEOPLE, seed))}))

@@ -113,7 +113,7 @@ def cost_against_people(results: Path = SCALE) -> go.Figure:
     """Seconds and million tokens until the model knows 95 % of what the reader reads."""
     newest = {}
     for record in map(json.loads, results.read_text(encoding="utf-8").splitlines()):
-        if record["reached"] and not record["settings"]["size"]:
+        if record["reached"]:
             newest[record["settings"]["people"]] = record
     people = sorted(newest)
     figure = go.Figure()

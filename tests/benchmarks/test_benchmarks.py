@@ -45,7 +45,7 @@ def test_speed_is_compared_on_the_same_examples(benchmark):
     assert sum(b.tokens for b in theirs) == sum(b.tokens for b in ours)
     assert sum(b.weight for b in theirs) == pytest.approx(sum(b.weight for b in ours))
     one = ours[:1]
-    found = throughput.against_transformers(1, one, vocabulary, compiled=False, widths=(32,))
+    found = throughput.against_transformers(1, one, vocabulary, widths=(32,))
     found += throughput.against_peak(1, one, vocabulary, variants=("llama",), widths=(32,))
     assert len(found) == 5
     assert all(record["value"] > 0 for record in found)
