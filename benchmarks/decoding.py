@@ -32,7 +32,7 @@ from wherefrom.recall.decode import LONGEST_ANSWER, answer_all
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run
-from wherefrom.training.settings import Settings, VocabularyText
+from wherefrom.training.settings import Settings
 
 BATCH = 128  # questions that generate() gets at once
 
@@ -58,7 +58,7 @@ def train(
         phases=settings.budget.divide(settings.recipe.phases),
         corpus=read_documents(files / "documents.txt"),
         questions=read_questions(files / "train.tsv"),
-        vocabulary=VocabularyText(letters=dev),
+        letters=dev,
     )
     return run_training(job, settings), dev
 

@@ -6,7 +6,8 @@ Every variant runs one sequence of each length in the course's shape: width 256,
 64 latents, vocabulary 256. Time is one thread's, of the processor; rounds go through the variants
 in turns, so that a slow minute is nobody's alone. The written cost is `pass_flops`: every matrix
 product of the mathematics, forward and backward, the causal square in full; a test holds it to
-torch's own counter. Exponents are slopes in log-log, over lengths of 128 and more and over the three longest.
+torch's own counter. Exponents are slopes in log-log, over lengths of 128 and more and over the
+three longest.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from records import RESULTS, keep
 
 from wherefrom.cli import set_what_torch_reads
 from wherefrom.errors import UserError
-from wherefrom.training.loop import peak_memory
+from wherefrom.training.memory import peak_memory
 
 if TYPE_CHECKING:
     from wherefrom.study import PreparedStudy

@@ -31,7 +31,7 @@ from wherefrom.recall.table import (
     count_right,
     make_table,
 )
-from wherefrom.training.forecast import add_up_passes, count_of_recipe, describe_passes
+from wherefrom.training.forecast import describe_passes
 from wherefrom.training.learned_files import (
     find_source,
     read_learned_documents,
@@ -265,8 +265,7 @@ def describe_model(run: Run) -> str:
     config, record = run.model.config, run.record
     parts = [record.rung] if record.rung and record.kind != QUESTIONS_ONLY else []
     trained = [f"recipe {record.recipe}"] if record.recipe else []
-    passes = add_up_passes(record.passes)
-    trained += [count_of_recipe(row) for row in passes[:1]]  # the text comes first
+    trained += [describe_passes(record.passes)] if record.passes else []
     parts += [", ".join(trained)] if trained else []
     parts.append(f"{config.variant}, {config.layers} layers, width {config.width}")
     return "; ".join(parts)

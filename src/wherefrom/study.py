@@ -47,7 +47,8 @@ from wherefrom.recall.table import (
 from wherefrom.storage import make_folder, write_whole
 from wherefrom.training.distributed import join_processes
 from wherefrom.training.learned_files import find_source, read_learned_documents
-from wherefrom.training.loop import Observer, Say, run_training, trim_memory
+from wherefrom.training.loop import Observer, Say, run_training
+from wherefrom.training.memory import trim_memory
 from wherefrom.training.recipes import Phase
 from wherefrom.training.record import (
     discard_changed,
@@ -64,7 +65,7 @@ from wherefrom.training.run_folder import (
     lock_run,
     open_folder,
 )
-from wherefrom.training.settings import Settings, TrainingJob, VocabularyText
+from wherefrom.training.settings import Settings, TrainingJob
 
 MAX_STOPPING_QUESTIONS = 200  # at most so many questions are asked while training
 SCRATCH = Path("twins", "scratch")  # the model that learns from the questions alone
@@ -223,8 +224,9 @@ class PreparedStudy:
             out,
             kind="scratch",
             phases=settings.budget.divide([settings.recipe.scratch], whole=False),
+            corpus=self.split.corpus,
             questions=self.split.train,
-            vocabulary=VocabularyText(self.split.corpus.documents, self._letters),
+            letters=self._letters,
         )
 
     def job(self, out: Path) -> TrainingJob:
@@ -245,7 +247,7 @@ class PreparedStudy:
             parent=self.parent,
             corpus=split.corpus,
             questions=split.train,
-            vocabulary=VocabularyText(letters=self._letters),
+            letters=self._letters,
         )
         return job.add_details(**details).stop_by(self.stopping_questions)
 

@@ -10,7 +10,7 @@ import pytest
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from wherefrom.training.loop import peak_memory
+from wherefrom.training.memory import peak_memory
 
 
 @pytest.mark.parametrize("length", [64, 128])

@@ -20,7 +20,7 @@ from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, load_recipe
 from wherefrom.training.run_folder import Run
-from wherefrom.training.settings import Settings, VocabularyText
+from wherefrom.training.settings import Settings
 
 FIRST = ("Ada", "Bo", "Cleo", "Dag", "Eva", "Finn", "Gro", "Hal")
 LAST = ("Moe", "Nys", "Orr", "Poe", "Quist")
@@ -60,9 +60,8 @@ def make_run(
         out,
         kind="study" if corpus else "scratch",
         phases=Budget(steps=steps).divide([given.recipe.scratch]),
-        corpus=corpus,
+        corpus=corpus or Database.of(ASKED_DOCUMENTS),
         questions=asked,
-        vocabulary=None if corpus else VocabularyText(ASKED_DOCUMENTS),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "POOL_ROWS", 64)

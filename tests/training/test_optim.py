@@ -28,17 +28,11 @@ from wherefrom.training.optim import (
 BFLOAT16 = 2.0**-8
 
 
-def spectrum(rows: int, columns: int, low: float, high: float) -> torch.Tensor:
-    """A random matrix with singular values between `low` and `high`."""
-    generator = torch.Generator().manual_seed(rows * columns)
-    matrix = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
-    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
-    return (u * torch.linspace(low, high, len(s), dtype=torch.float64)) @ v
-
-
 @pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 11)])
 def test_orthogonalise_brings_every_singular_value_near_one(shape):
-    matrix = spectrum(*shape, 0.05, 1.0).float()
+    matrix = torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+    u, s, v = torch.linalg.svd(matrix, full_matrices=False)
+    matrix = (u * torch.linspace(0.05, 1.0, len(s))) @ v
     values = torch.linalg.svdvals(orthogonalise(matrix[None])[0])
     # the quintics are chosen for speed: they end between 0.73 and 1.27, not at 1
     assert values.min() > 0.73
@@ -65,9 +59,8 @@ def test_muon_is_torchs_muon_up_to_its_bfloat16(shape, monkeypatch):
         error = (moved - expected).norm() / expected.norm()
         assert error < 8 * BFLOAT16
         assert error > 0  # it is not torch's own that was tested
-    assert torch.equal(
-        mine.state[ours]["momentum"], reference.state[theirs]["momentum_buffer"]
-    )  # no bfloat16 here
+    momenta = mine.state[ours]["momentum"], reference.state[theirs]["momentum_buffer"]
+    assert torch.equal(*momenta)  # no bfloat16 here
 
 
 def test_adamw_is_torchs_to_the_last_bit_and_loads_no_compiler():
@@ -99,11 +92,10 @@ def test_adamw_is_torchs_to_the_last_bit_and_loads_no_compiler():
 def test_every_parameter_has_its_rate_and_only_matrices_that_multiply_decay(kind, variant):
     model = make_model(variant)
     phase = make_phase(optimizer=kind, lr=0.5, muon_lr=0.25, weight_decay=0.3)
-    groups = [
-        group for optimizer in build_optimizers(model, phase) for group in optimizer.param_groups
-    ]
-    members = [id(parameter) for group in groups for parameter in group["params"]]
-    assert sorted(members) == sorted(id(parameter) for parameter in model.parameters())
+    optimizers = build_optimizers(model, phase)
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    members = [id(p) for group in groups for p in group["params"]]
+    assert sorted(members) == sorted(map(id, model.parameters()))
     assert all(group["base_lr"] == group["lr"] for group in groups)
     assert {group["lr"] for group in groups} == ({0.5, 0.25} if kind == "muon" else {0.5})
     decaying = {id(p) for group in groups if group["weight_decay"] for p in group["params"]}

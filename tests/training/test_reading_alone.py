@@ -15,7 +15,7 @@ from wherefrom.corpus.tokenizer import MASK, PAD
 from wherefrom.corpus.world import make_world, write_world
 from wherefrom.study import hold_out_stopping_questions
 from wherefrom.training.recipes import load_recipe, shipped_recipes
-from wherefrom.training.settings import Settings, VocabularyText
+from wherefrom.training.settings import Settings
 from wherefrom.training.sources import TrainingData, stream_for
 
 POOLS = 3  # of 4,096 rows each, from each phase
@@ -72,7 +72,7 @@ def test_every_question_in_a_training_row_is_a_line_of_the_training_file(name, s
         phases=recipe.phases,
         corpus=split.corpus,
         questions=split.train,
-        vocabulary=VocabularyText(letters=letters),
+        letters=letters,
     )
     data = TrainingData.encode(
         read_facts(split.corpus, job.questions), job.questions, job.tokens, job.config.block

@@ -29,7 +29,7 @@ from wherefrom.training import loop
 from wherefrom.training.loop import run_training
 from wherefrom.training.recipes import Budget, Mixture, load_recipe
 from wherefrom.training.run_folder import Run
-from wherefrom.training.settings import Runtime, Settings, TrainingJob, VocabularyText, twin_job
+from wherefrom.training.settings import Runtime, Settings, TrainingJob, twin_job
 from wherefrom.training.sources import stream_for
 
 pytestmark = pytest.mark.usefixtures("small_training")
@@ -65,8 +65,7 @@ def trained(tmp_path_factory, small_world, quick_recipe, request, make_small):
         phases=budget.divide(settings.recipe.phases),
         corpus=read_documents(small_world / "documents.txt"),
         questions=read_questions(small_world / "train.tsv"),
-        # letters that only a question has
-        vocabulary=VocabularyText(letters=["Where was Zoë Ñandú born?"]),
+        letters=["Where was Zoë Ñandú born?"],  # which the text does not have
     )
     with pytest.MonkeyPatch.context() as patch:
         make_small(patch)

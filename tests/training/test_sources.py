@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pytest
 from training_samples import TOWNS, documents, encode, make_phase, questions
 
@@ -17,53 +16,49 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
-from wherefrom.training.recipes import Mixture, load_recipe
+from wherefrom.training.recipes import Mixture, Phase, load_recipe
 from wherefrom.training.settings import Settings
-from wherefrom.training.sources import TrainingData, stream_for
+from wherefrom.training.sources import TrainingData, stream_for, text_shown
 
 DOCUMENTS = documents()
-QUESTIONS = [replace(question, template="Where was {subject} born?") for question in questions()]
+BORN, LIVES = "Where was {subject} born?", "Where does {subject} live?"
+QUESTIONS = [replace(question, template=BORN) for question in questions()]
 TOKENS = Tokenizer.of_characters(
     ["Quiz, Zebra, Xylophone, yak."] + [x.text for x in (*DOCUMENTS, *QUESTIONS)]
 )
 DATA = encode(DOCUMENTS, QUESTIONS, TOKENS)
 NO_WINDOW = {"left_words": (0, 0), "right_words": (0, 0)}
-PAIRS = list(zip(DOCUMENTS, QUESTIONS, strict=True))
 HOMES = [
-    replace(question, text=f"Where does {question.subject} live?", answer=town)
+    replace(question, text=f"Where does {question.subject} live?", answer=town, template=LIVES)
     for question, town in zip(QUESTIONS, 2 * TOWNS, strict=True)
 ]
-HOMES = [replace(question, template="Where does {subject} live?") for question in HOMES]
 
 
-Drawn = list[tuple[str, np.ndarray]]
+def phase_of(objective: str, **keys: Any) -> Phase:
+    mixture = Mixture(**{objective: 1.0})
+    return make_phase(mixture=mixture, batch_examples=64, **{**NO_WINDOW, **keys})
 
 
 def drawn(
     objective: str, data: TrainingData = DATA, tokens: Tokenizer = TOKENS, **keys: Any
-) -> Drawn:
-    """Examples of one objective: their text, with "_" for MASK, and what each token counts."""
-    mixture = Mixture(**{objective: 1.0})
-    phase = make_phase(mixture=mixture, batch_examples=64, **{**NO_WINDOW, **keys})
-    examples = []
-    for batch in stream_for(phase, data, [3]).pool(0):
-        for part in batch.parts:
-            for ids, weights in zip(part.ids.tolist(), part.weights.numpy(), strict=True):
-                real = [i for i in ids if i != PAD]
-                examples.append((_write(real, tokens), weights[: len(real)]))
-    return examples
+) -> list[str]:
+    """The texts of examples of one objective, with "_" for MASK."""
+    batches = stream_for(phase_of(objective, **keys), data, [3]).pool(0)
+    rows = [row for batch in batches for part in batch.parts for row in part.ids.tolist()]
+    return [_write([i for i in row if i != PAD], tokens) for row in rows]
 
 
 def _write(ids: list[int], tokens: Tokenizer) -> str:
-    text = ""
-    for masked, run in groupby(ids, key=lambda i: i == MASK):
-        run_ids = list(run)
-        text += "_" * len(run_ids) if masked else tokens.decode(run_ids)
-    return text
+    runs = [(masked, list(run)) for masked, run in groupby(ids, key=lambda i: i == MASK)]
+    return "".join("_" * len(run) if masked else tokens.decode(run) for masked, run in runs)
 
 
-def share(examples: Drawn, word: str) -> float:
-    return sum(f"_{word}" in text for text, _ in examples) / len(examples)
+def answer_of(example: str) -> str:
+    return example.rsplit("_", 2)[1]
+
+
+def share(examples: list[str], word: str) -> float:
+    return sum(f"_{word}" in text for text in examples) / len(examples)
 
 
 def test_salient_masks_every_salient_span_and_pointed_what_is_asked_for():
@@ -78,7 +73,7 @@ def test_every_span_and_every_answer_is_masked_equally_often():
     more = [replace(d, text=f"{d.text} Quiz, Zebra, Xylophone.") for d in DOCUMENTS[:2]]
     data = encode([*more, *DOCUMENTS[2:]], QUESTIONS, TOKENS)
     examples = drawn("salient", data)
-    masked = Counter(text.rsplit("_", 2)[1] for text, _ in examples if text.startswith("Ada Moe."))
+    masked = Counter(answer_of(text) for text in examples if text.startswith("Ada Moe."))
     assert len(masked) == 4
     assert max(masked.values()) <= min(masked.values()) + 1
 
@@ -88,14 +83,15 @@ def test_salient_masks_names_that_several_documents_have_and_else_any_informativ
     nothing_shared = replace(DOCUMENTS[1], text="Ada Nys. Ada Nys likes yak and Zebra.")
     lower_case = replace(DOCUMENTS[2], text="Ada Orr. Ada Orr seeks bees.")
     documents = [only_there, nothing_shared, lower_case, *DOCUMENTS[3:]]
-    examples = drawn("salient", encode(documents, QUESTIONS, TOKENS))
-    masked: dict[str, set[str]] = {"Ada Moe.": set(), "Ada Nys.": set(), "Ada Orr.": set()}
-    for text, _ in examples:
-        if text[:8] in masked:
-            masked[text[:8]].add(text.rsplit("_", 2)[1])
-    assert masked["Ada Moe."] == {"Cork"}
-    assert masked["Ada Nys."] == {"Zebra"}
-    assert masked["Ada Orr."] == {"seeks", "bees"}
+    data = encode(documents, QUESTIONS, TOKENS)
+    masked = {(text.split(".")[0], answer_of(text)) for text in drawn("salient", data)}
+    assert {answer for name, answer in masked if name == "Ada Moe"} == {"Cork"}
+    assert {answer for name, answer in masked if name == "Ada Nys"} == {"Zebra"}
+    assert {answer for name, answer in masked if name == "Ada Orr"} == {"seeks", "bees"}
+    learned = sum(len(answer) for _, answer in masked)
+    letters = sum(len(document.text) for document in documents)
+    shares = text_shown(data, [phase_of("salient")])
+    assert shares["shown"] > shares["learned"] == pytest.approx(learned / letters)
 
 
 @pytest.mark.parametrize("reword", [0.0, 0.5, 1.0])
@@ -107,13 +103,13 @@ def test_windows_are_reworded_as_often_as_the_phase_says(reword):
     examples = births_beside_homes(
         worded, left_words=(2, 2), right_words=(0, 0), reword_prob=reword
     )
-    answers = {document.subject: question.answer for document, question in PAIRS}
+    answers = {question.subject: question.answer for question in QUESTIONS}
     lines = {document.subject: document.line for document in worded}
     others = 0
-    for text, _ in examples:
+    for text in examples:
         name, rest = text.split(".", 1)
         others += f"came{lines[name]} " not in rest
-        assert rest.rsplit("_", 2)[1] == answers[name]
+        assert answer_of(rest) == answers[name]
     # a window drawn from all documents may be one's own
     assert others / len(examples) == pytest.approx(reword * (1 - 1 / len(worded)), abs=0.04)
 
@@ -124,32 +120,32 @@ def test_windows_are_as_wide_as_the_phase_says_and_half_as_wide_for_the_only_rel
     assert window_lengths(drawn("pointed", **words)) == ({0, 1, 2}, {0, 1})
 
 
-def births_beside_homes(documents: Sequence[Document] = DOCUMENTS, **keys: Any) -> Drawn:
+def births_beside_homes(documents: Sequence[Document] = DOCUMENTS, **keys: Any) -> list[str]:
     """Examples of birthplaces, where homes are asked for as well."""
     both = [*QUESTIONS, *HOMES]
     tokens = Tokenizer.of_characters([x.text for x in (*documents, *both)])
     examples = drawn("pointed", encode(documents, both, tokens), tokens, **keys)
-    return [example for example in examples if example[0].rsplit("_", 2)[1] not in TOWNS]
+    return [example for example in examples if answer_of(example) not in TOWNS]
 
 
-def window_lengths(examples: Drawn) -> tuple[set[int], set[int]]:
+def window_lengths(examples: list[str]) -> tuple[set[int], set[int]]:
     """The numbers of words before and behind the masked facts."""
-    windows = [text.split(".", 1)[1].split("_")[:2] for text, _ in examples]
+    windows = [text.split(".", 1)[1].split("_")[:2] for text in examples]
     before = {len(words.split()) for words, _ in windows}
     return before, {len(words.strip(".").split()) for _, words in windows}
 
 
 @pytest.mark.parametrize(("lead", "least", "most"), [(0.0, 0, 0), (0.5, 0.35, 0.65), (1.0, 1, 1)])
 def test_words_stand_before_as_many_names_as_the_phase_says(lead, least, most):
-    names = tuple(f"{text.split('.')[0]}." for text, _ in drawn("name"))
+    names = tuple(f"{text.split('.')[0]}." for text in drawn("name"))
     examples = drawn("salient", prefix_prob=lead)
-    led = sum(not text.startswith(names) for text, _ in examples) / len(examples)
+    led = sum(not text.startswith(names) for text in examples) / len(examples)
     assert least <= led <= most
 
 
 @pytest.mark.parametrize("closing", [True, False])
 def test_a_corrupted_document_closes_as_the_phase_says(closing):
-    masks = {text.count("_") for text, _ in drawn("span", closing_mask=closing)}
+    masks = {text.count("_") for text in drawn("span", closing_mask=closing)}
     assert masks == {3 if closing else 2}
 
 

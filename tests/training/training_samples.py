@@ -80,39 +80,21 @@ def make_phase(**changes: Any) -> Phase:
     return Phase(**fields)
 
 
-def model_shape(variant: str = "llama", *, dropout: float = 0.0, width: int = 16) -> ModelConfig:
-    return ModelConfig(
-        variant=variant,
-        vocabulary=tokens().size,
-        block=BLOCK,
-        layers=3,
-        heads=2,
-        width=width,
-        latents=16,
-        dropout=dropout,
-    )
+def model_shape(variant: str = "llama", dropout: float = 0.0) -> ModelConfig:
+    sizes = {"vocabulary": tokens().size, "block": BLOCK, "layers": 3, "heads": 2, "width": 16}
+    return ModelConfig(variant=variant, **sizes, latents=16, dropout=dropout)
 
 
-def make_model(variant: str = "llama", **shape: Any) -> Decoder:
-    config = model_shape(variant, **shape)
-    return Decoder(config).initialise(torch.Generator().manual_seed(5))
+def make_model(variant: str = "llama", dropout: float = 0.0) -> Decoder:
+    return Decoder(model_shape(variant, dropout)).initialise(torch.Generator().manual_seed(5))
 
 
 def make_job(
-    folder: Path,
-    phases: Sequence[Phase],
-    seed: int = 3,
-    stopping: Sequence[Question] = (),
+    folder: Path, phases: Sequence[Phase], seed: int = 3, stopping: Sequence[Question] = ()
 ) -> TrainingJob:
     folder.mkdir(exist_ok=True)
-    record = JobRecord(
-        kind="test",
-        model=model_shape(),
-        phases=tuple(phases),
-        seed=seed,
-        zero_init=False,
-        tokens="chars",
-    )
+    given = {"kind": "test", "seed": seed, "zero_init": False, "tokens": "chars"}
+    record = JobRecord(model=model_shape(), phases=tuple(phases), **given)
     return TrainingJob(folder, tokens(), record, stopping_questions=stopping)
 
 
@@ -131,9 +113,9 @@ def train_model(
     say: Callable[[str], None] = lambda _: None,
 ) -> Decoder:
     model = make_model(variant, dropout=dropout)
-    settings = Runtime(resume=resume, checkpoint_every=checkpoint_every)
     job = make_job(folder, phases, seed, stopping)
-    train(model, data or training_data(), job, settings, observe=observe, say=say)
+    how = Runtime(resume=resume, checkpoint_every=checkpoint_every)
+    train(model, data or training_data(), job, how, observe=observe, say=say)
     return model
 
 

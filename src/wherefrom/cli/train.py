@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -252,7 +252,6 @@ def finetune(
     from wherefrom.corpus.questions import read_questions
     from wherefrom.training.recipes import find_rung
     from wherefrom.training.run_folder import load_run
-    from wherefrom.training.settings import VocabularyText
 
     if len(start) != (2 if scratch else 1):
         raise UserError(
@@ -276,9 +275,9 @@ def finetune(
         out,
         kind="scratch" if scratch else "finetune",
         phases=settings.budget.divide(phases),
+        corpus=read_documents(start[1]) if scratch else None,
         questions=asked,
         parent=parent,
-        vocabulary=VocabularyText(read_documents(start[1]).documents) if scratch else None,
     ).add_details(
         recipe=settings.recipe.name,
         rung=earlier.rung if earlier and earlier.rung else find_rung([*before, *phases]),
@@ -343,12 +342,12 @@ def examples(
     lines = [document.line for document in text.documents]
     rows = preview_rows(phases, data, lines, job.tokens, count=count, seed=seed)
     if as_json:
-        print_json([row.to_dict() for row in rows])
+        print_json([asdict(row) for row in rows])
         return
     for row in rows:
         of_line = "" if row.line is None else f", line {row.line}"
         click.secho(f"{row.phase}: {row.objective}{of_line}", bold=True)
-        print_row(row.inputs, row.targets, row.weights)
+        print_row(row.x, row.y, row.loss)
 
 
 @click.command()

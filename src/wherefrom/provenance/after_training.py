@@ -43,7 +43,7 @@ from wherefrom.provenance.names import STUDY_FILE, place_relation, probe_run
 from wherefrom.provenance.signals.reader import learn_windows
 from wherefrom.storage import format_json
 from wherefrom.training.distributed import join_processes
-from wherefrom.training.loop import trim_memory
+from wherefrom.training.memory import trim_memory
 from wherefrom.training.record import (
     find_problem,
     keep_files,

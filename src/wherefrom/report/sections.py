@@ -22,7 +22,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.evidence import Evidence, EvidenceLine, find_support
 from wherefrom.provenance.metrics import rate
 from wherefrom.report import figures
-from wherefrom.training.forecast import count_of_recipe, describe_passes
+from wherefrom.training.forecast import describe_passes
 from wherefrom.training.record import BaseJobRecord, JobRecord, check_file
 
 if TYPE_CHECKING:
@@ -525,8 +525,8 @@ def made(records: Records) -> Facts:
     if command and command[0].endswith(("/wherefrom", "__main__.py")):
         command[0] = "wherefrom"
     for counted in run.passes:
-        made = f"{counted['steps']:,} steps, {count_of_recipe(counted)}"
-        rows.append([f"passes of {counted['phase']}", made])
+        made = f"{counted.steps:,} steps, {describe_passes([counted])}"
+        rows.append([f"passes of {counted.phase}", made])
     rows += [
         ["seed", str(job.seed)],
         ["command", shlex.join(command)],

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from math import isfinite
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 from torch import nn
@@ -42,7 +38,8 @@ from wherefrom.training.checkpoints import (
     whole_weights,
 )
 from wherefrom.training.distributed import MAX, Processes, choose_device, join_processes
-from wherefrom.training.forecast import count_passes
+from wherefrom.training.forecast import count_all_passes, describe_length
+from wherefrom.training.memory import keep_freed_memory, peak_memory, trim_memory
 from wherefrom.training.metrics import MetricsWriter, StepMetrics
 from wherefrom.training.optim import averaged, build_optimizers, rate_scale, swap_averages
 from wherefrom.training.pace import LOG_STEPS, Pace
@@ -60,7 +57,6 @@ from wherefrom.training.settings import Runtime, TrainingJob
 from wherefrom.training.sources import TrainingData, stream_for, text_shown
 
 TIMED_STEPS = 5  # before it is said how long a phase will take
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 Observer = Callable[[StepMetrics, Decoder], None]
 Say = Callable[[str], None]
@@ -140,14 +136,11 @@ def write_end(
         wrote += ("pace.jsonl",)
     if (out / RUN_DATABASE).is_file():
         wrote += (RUN_DATABASE,)
-    details: dict[str, Any] = {}
-    if job.recipe_phases:
-        details["passes"] = count_passes(job, data, state.phase_steps)
     digest = save_weights(out / "model.safetensors", weights)
     update_run(
         out,
         wrote=wrote,
-        **details,
+        passes=count_all_passes(job, data, state.phase_steps),
         status="finished",
         sha256=digest,
         steps=state.total_steps,
@@ -210,7 +203,7 @@ def train(
                 times.append(processes.broadcast(time.perf_counter() - started))
                 state.add_step(times[-1], batch.tokens, loss, position)
                 pace.follow_clock(before)
-                if len(times) == TIMED_STEPS and (length := pace.describe(median(times))):
+                if len(times) == TIMED_STEPS and (length := describe_length(pace, median(times))):
                     say(length)
                 if pace.asks_now:
                     with averaged(optimizers):
@@ -380,28 +373,3 @@ def interrupts() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def keep_freed_memory() -> None:
-    """Let glibc reuse what a step frees, so that the next step need not fault its pages again."""
-    with contextlib.suppress(OSError, AttributeError):
-        libc = ctypes.CDLL(None)
-        libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)
-        libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
-
-
-def trim_memory() -> None:
-    """Give back to the system what glibc keeps of freed memory: a fifth of a study's peak."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def peak_memory() -> float:
-    """The most memory this process has held, in MB."""
-    with contextlib.suppress(OSError):  # Linux hands ru_maxrss down from parent to child
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-    import resource
-
-    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return size / (1024 * 1024 if sys.platform == "darwin" else 1024)

@@ -8,7 +8,6 @@ from statistics import fmean
 
 from wherefrom.corpus.batches import BatchStream
 from wherefrom.training.checkpoints import PaceSegment, TrainingState
-from wherefrom.training.forecast import describe_budget, format_seconds
 from wherefrom.training.settings import TrainingJob
 
 LOG_STEPS = 10  # between lines of metrics.jsonl
@@ -86,23 +85,6 @@ class Pace:
             last = self.state.step - 1
             before = progress_at(last, self.index, self.steps, self.state.segments)
             self.state.segments.append(PaceSegment(self.index, last, before, 1.0))
-
-    def describe(self, step_seconds: float) -> str:
-        """How long the phase will take, from the time of one step; "" if nothing is to be said."""
-        if self.ask_every:
-            usual = format_seconds(self.usual * step_seconds)
-            most = format_seconds((self.steps or 0) * step_seconds)
-            config, database = self.job.config, self.job.database
-            documents = len(database.documents) if database else 0
-            return (
-                f"width {config.width}, {config.layers} layers, a vocabulary of "
-                f"{config.vocabulary:,}: about {usual} for {documents:,} documents, at most "
-                f"{most}, until recall on {len(self.job.stopping_questions):,} questions "
-                "stops growing"
-            )
-        if self.job.recipe_phases:
-            return describe_budget(self.job, self.stream, self.state, step_seconds)
-        return ""
 
 
 def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[PaceSegment]) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from wherefrom.corpus.tokenizer import PAD, Tokenizer
 from wherefrom.training.recipes import Mixture, Phase
@@ -13,25 +12,15 @@ from wherefrom.training.sources import TrainingData, stream_for
 
 @dataclass(frozen=True)
 class RowPreview:
-    """One training row. At each place the model has read `inputs` up to there and predicts the
-    target, and the loss of that has the weight; line: of its document, None for a question."""
+    """One training row. At each place the model has read `x` up to there and predicts `y`; `loss`
+    is what that counts. line: of its document, None for a question."""
 
     phase: str
     objective: str
     line: int | None
-    inputs: tuple[str, ...]
-    targets: tuple[str, ...]
-    weights: tuple[float, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "phase": self.phase,
-            "objective": self.objective,
-            "line": self.line,
-            "x": list(self.inputs),
-            "y": list(self.targets),
-            "loss": list(self.weights),
-        }
+    x: list[str]
+    y: list[str]
+    loss: list[float]
 
 
 def preview_rows(
@@ -63,6 +52,6 @@ def preview_rows(
                 length = max(i for i, token in enumerate(ids) if token != PAD) + 1
                 texts = [tokens.surface(token) for token in ids[:length]]
                 line = lines[source] if source < len(lines) else None
-                row = (tuple(texts[:-1]), tuple(texts[1:]), tuple(weights[1:length]))
-                previews.append(RowPreview(phase.name, objective, line, *row))
+                x, y, loss = texts[:-1], texts[1:], weights[1:length]
+                previews.append(RowPreview(phase.name, objective, line, x, y, loss))
     return previews

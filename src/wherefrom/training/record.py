@@ -147,11 +147,24 @@ class TextShown(_Part):
     learned: float
 
 
+class PassesRecord(_Part):
+    """How often a phase went over the text or the questions, and how often the recipe does.
+
+    recipe_passes: None if the recipe trains for minutes.
+    """
+
+    phase: str
+    over: Literal["text", "questions"]
+    steps: int
+    passes: float
+    recipe_passes: float | None
+
+
 class RunRecord(_Part):
     """What run.json says about a run.
 
-    sha256: of the weights. model: where the model of others is, for an audit. results, passes,
-    judgement: tables, as the report prints them. files: path inside the folder -> SHA-256;
+    sha256: of the weights. model: where the model of others is, for an audit. results, judgement:
+    tables, as the report prints them. files: path inside the folder -> SHA-256;
     replacing: the same for a file that is about to take the place of one of them.
     """
 
@@ -180,7 +193,7 @@ class RunRecord(_Part):
     seconds: float = 0.0
     earlier_seconds: float = 0.0  # of the runs that it started from
     peak_mb: float = 0.0
-    passes: tuple[dict[str, Any], ...] = ()
+    passes: tuple[PassesRecord, ...] = ()
     results: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     judgement: dict[str, Any] | None = None

@@ -19,6 +19,7 @@ from wherefrom.model.mixers import find_variant
 from wherefrom.recall.table import read_answer, score
 from wherefrom.storage import digest_of, read_json_lines
 from wherefrom.training.checkpoints import PaceSegment
+from wherefrom.training.memory import check_memory
 from wherefrom.training.recipes import Budget, Phase, Recipe
 from wherefrom.training.record import JobRecord, SourceRecord, check_file, find_problem
 from wherefrom.training.run_folder import Run, describe_file, is_run
@@ -71,18 +72,6 @@ class TrainingJob:
         digest = digest_of(question_rows(questions))
         record = self.record.model_copy(update={"stopping_questions": digest})
         return replace(self, record=record, stopping_questions=tuple(questions), readable=readable)
-
-
-@dataclass(frozen=True)
-class VocabularyText:
-    """What a vocabulary is made from.
-
-    documents: instead of those that the model reads. letters: texts, such as dev questions, that a
-    vocabulary of characters must cover.
-    """
-
-    documents: Sequence[Document] = ()
-    letters: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,36 +134,41 @@ class Settings(Runtime):
         corpus: Database | None = None,
         questions: QuestionSet | None = None,
         parent: Run | None = None,
-        vocabulary: VocabularyText | None = None,
+        letters: Sequence[str] = (),
     ) -> TrainingJob:
-        """The job of training one run in `out`, from a parent run or a new model."""
-        out, vocabulary = Path(out), vocabulary or VocabularyText()
+        """The job of training one run in `out`, from a parent run or a new model.
+
+        A new model's vocabulary is that of the corpus; a run of the kind "scratch" does not read
+        it. letters: texts, such as dev questions, that a vocabulary of characters must cover.
+        """
+        out, learned = Path(out), questions.questions if questions else ()
         documents = corpus.documents if corpus else ()
-        learned = questions.questions if questions else ()
-        templates = questions.templates if questions else parent.templates if parent else ()
+        reads_corpus = kind != "scratch"
+        corpus = corpus if reads_corpus else None
         if parent is not None:
+            templates = questions.templates if questions else parent.templates
             tokens, config = parent.tokens, parent.model.config
-            kind_of_tokens: str = tokens.kind
+            token_kind: str = tokens.kind
         else:
-            texts = vocabulary.documents or documents
+            templates = questions.templates if questions else ()
             asked = [text for q in learned for text in (q.text, q.answer or "")]
-            letters = [*vocabulary.letters, *asked]
-            tokens, kind_of_tokens = self._tokenizer(out, texts, templates, letters)
+            tokens = self._tokenizer(out, documents, templates, [*letters, *asked])
             config = self.config(tokens.size)
-        data = describe_sources(out, corpus, questions, parent)
+            token_kind = self._describe_tokens(documents)
         record = JobRecord(
             kind=kind,
             model=config,
             phases=tuple(phases),
             seed=self.seed,
             zero_init=self.recipe.zero_init,
-            tokens=kind_of_tokens,
-            vocabulary=digest_of(vocabulary_texts(vocabulary.documents)),
+            tokens=token_kind,
+            vocabulary=digest_of(vocabulary_texts(() if reads_corpus else documents)),
             corpus=corpus.source_sha256 if corpus else None,
             documents=corpus.documents_sha256 if corpus else None,
             questions=digest_of(question_rows(learned)),
             parent=parent.record.sha256 if parent else None,
         )
+        data = describe_sources(out, corpus, questions, parent)
         return TrainingJob(
             out=out,
             tokens=tokens,
@@ -185,29 +179,32 @@ class Settings(Runtime):
             parent=parent,
         )
 
+    def _vocabulary_size(self, documents: Sequence[Document]) -> int:
+        return self.recipe.vocabulary or vocabulary_for(documents)
+
+    def _describe_tokens(self, documents: Sequence[Document]) -> str:
+        """The kind of tokens and the size of their vocabulary, for run.json."""
+        kind = self.tokens or self.recipe.tokens
+        return kind if kind == "chars" else f"{kind} of {self._vocabulary_size(documents)}"
+
     def _tokenizer(
         self,
         out: Path,
         documents: Sequence[Document],
         templates: Sequence[str],
         letters: Sequence[str],
-    ) -> tuple[Tokenizer, str]:
-        """The vocabulary of the documents (a resumed run has it already), and its description."""
-        kind, stored = self.tokens or self.recipe.tokens, out / "tokenizer.json"
-        texts = vocabulary_texts(documents)
-        size = self.recipe.vocabulary or vocabulary_for(documents)
-        description = kind if kind == "chars" else f"{kind} of {size}"
+    ) -> Tokenizer:
+        """The vocabulary of the documents; a resumed run has it already."""
+        stored, texts = out / "tokenizer.json", vocabulary_texts(documents)
         if self.resume and is_run(out) and find_problem(out, stored.name) is None:
-            tokens = Tokenizer.from_json(stored.read_text(encoding="utf-8"))
-        elif kind == "chars":
-            tokens = Tokenizer.of_characters(chain(texts, letters, "?"))
-        else:
-            # words that only questions have would be spelt in bytes, in every question: count each
-            # wording as if every second document were such a question
-            wordings = [t.replace(SLOT, "") for t in templates if SLOT in t][:MAX_WORDINGS]
-            repeated = (repeat(wording, 1 + len(documents)) for wording in wordings)
-            tokens = Tokenizer.of_bpe(chain(texts, *repeated), size)
-        return tokens, description
+            return Tokenizer.from_json(stored.read_text(encoding="utf-8"))
+        if (self.tokens or self.recipe.tokens) == "chars":
+            return Tokenizer.of_characters(chain(texts, letters, "?"))
+        # words that only questions have would be spelt in bytes, in every question: count each
+        # wording as if every second document were such a question
+        wordings = [t.replace(SLOT, "") for t in templates if SLOT in t][:MAX_WORDINGS]
+        repeated = (repeat(wording, 1 + len(documents)) for wording in wordings)
+        return Tokenizer.of_bpe(chain(texts, *repeated), self._vocabulary_size(documents))
 
 
 def describe_sources(
@@ -224,19 +221,6 @@ def describe_sources(
         count = len(questions.questions)
         data["questions"] = describe_file(questions.path, questions.sha256, out, questions=count)
     return data
-
-
-def check_memory(config: ModelConfig) -> None:
-    """Refuse a model whose layers alone cannot be trained in the memory of this machine."""
-    parameters = 12 * config.layers * config.width**2
-    needed = 16 * parameters  # weights, gradients and two moments, 4 bytes each
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > memory:
-        raise UserError(
-            f"a model of width {config.width:,} with {config.layers:,} layers has about "
-            f"{parameters:,} parameters, takes {needed / 1e9:,.0f} GB to train, and this machine "
-            f"has {memory / 1e9:,.0f} GB; choose a smaller --size."
-        )
 
 
 def vocabulary_texts(documents: Sequence[Document]) -> Iterator[str]:

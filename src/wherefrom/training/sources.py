@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 
 import numpy as np
@@ -89,6 +90,11 @@ class TrainingData:
             left_out=gone | {count + number for number in only_gone},
         )
 
+    @cached_property
+    def cloze_records(self) -> ClozeRecords:
+        """What the documents have that can be masked."""
+        return ClozeRecords(self.documents)
+
     def documents_of(self, source: int) -> list[int]:
         """The indices of the documents that a source number stands for."""
         count = len(self.documents)
@@ -99,16 +105,18 @@ class ClozeRecords:
     """What the two objectives that mask a fact draw from, as rows of two numbers.
 
     spans: document and index of every salient span that stands in several documents, or of all
-    salient spans where a document has no such one. answers: document and row (of its
-    relations) of every relation that a document answers. wordings: for each relation the facts
-    whose words may reword others, as document and index.
+    salient spans where a document has no such one. answers: document and row (of its relations) of
+    every relation that a document answers. wordings: for each relation the facts whose words may
+    reword others, as document and index. relations: how many relations the documents answer.
     """
 
     def __init__(self, documents: Sequence[EncodedDocument]) -> None:
         spans, answers = array("i"), array("i")
         wordings: dict[int, array[int]] = defaultdict(lambda: array("i"))
+        relations: set[int] = set()
         shared = _hashes_in_several(documents)
         for i, document in enumerate(documents):
+            relations.update(document.relations.tolist())
             for fact in _shared_spans(document, shared):
                 spans.extend((i, fact))
             for row, relation in enumerate(document.relations.tolist()):
@@ -118,6 +126,7 @@ class ClozeRecords:
                 fact = int(np.argmax(document.weights[row]))
                 if document.weights[row, fact] >= LEAST_WORDING_PROBABILITY:
                     wordings[relation].extend((i, fact))
+        self.relations = len(relations)
         self.spans, self.answers = _as_pairs(spans), _as_pairs(answers)
         self.wordings = {relation: _as_pairs(pairs) for relation, pairs in wordings.items()}
 
@@ -151,11 +160,21 @@ def _hash_span(document: EncodedDocument, fact: int) -> int:
 class ClozeMaker:
     """Makes the examples of the objectives `salient` and `pointed` as a phase says."""
 
-    def __init__(self, phase: Phase, documents: Sequence[EncodedDocument], block: int) -> None:
-        self.phase, self.documents, self.block = phase, documents, block
-        self.records = ClozeRecords(documents)
+    def __init__(self, phase: Phase, data: TrainingData) -> None:
+        self.phase, self.documents, self.block = phase, data.documents, data.block
+        self.records = data.cloze_records
         self.salient_size = window_size(phase)
-        self.pointed_size = window_size(phase, count_relations(documents))
+        self.pointed_size = window_size(phase, self.records.relations)
+
+    def maskable(self, objectives: Collection[str]) -> Iterator[tuple[int, int, WindowSize]]:
+        """Document, index and window of every fact that some of the objectives can mask."""
+        if "salient" in objectives:
+            for i, fact in self.records.spans.tolist():
+                yield i, fact, self.salient_size
+        if "pointed" in objectives:
+            for i, row in self.records.answers.tolist():
+                for fact in np.flatnonzero(self.documents[i].weights[row]).tolist():
+                    yield i, fact, self.pointed_size
 
     def salient(self, i: int, rng: Generator) -> Example:
         """The example of a salient span."""
@@ -188,14 +207,6 @@ class ClozeMaker:
         return cloze_example(name, window, document.answers[fact], self.block, prefix, weight)
 
 
-def count_relations(documents: Sequence[EncodedDocument]) -> int:
-    """How many relations the documents answer."""
-    found: set[int] = set()
-    for document in documents:
-        found.update(document.relations.tolist())
-    return len(found)
-
-
 def window_size(phase: Phase, relations: int | None = None) -> WindowSize:
     """The windows of a phase: around any span, or around the answers to so many relations.
 
@@ -212,7 +223,7 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
     """The endless stream of batches of a phase; each pool depends on the seed and its number."""
     documents, block = data.documents, data.block
     with_name = array("i", (i for i, document in enumerate(documents) if document.name_end))
-    cloze = ClozeMaker(phase, documents, block)
+    cloze = ClozeMaker(phase, data)
 
     def span(i: int, rng: Generator) -> Example:
         return span_example(documents[i], block, rng, closing=phase.closing_mask)
@@ -254,41 +265,22 @@ def text_shown(data: TrainingData, phases: Sequence[Phase]) -> dict[str, float]:
 
     shown: tokens that can occur in a training row; learned: tokens that can have a loss there.
     """
-    shown = learned = total = 0
-    relations = count_relations(data.documents)
-    for document in data.documents:
-        in_rows = np.zeros(len(document.ids), dtype=bool)
-        with_loss = np.zeros(len(document.ids), dtype=bool)
-        for phase in phases:
-            _mark_shown(document, phase, relations, in_rows, with_loss)
-        shown += int(in_rows.sum())
-        learned += int(with_loss.sum())
-        total += len(document.ids)
-    return {"shown": shown / max(1, total), "learned": learned / max(1, total)}
-
-
-def _mark_shown(
-    document: EncodedDocument,
-    phase: Phase,
-    relations: int,
-    in_rows: NDArray[np.bool_],
-    with_loss: NDArray[np.bool_],
-) -> None:
-    """Mark the tokens of a document that rows of the phase can hold, and those with a loss."""
-    objectives = phase.mixture.shares()
-    if "text" in objectives or "span" in objectives:
-        in_rows[:] = with_loss[:] = True
-        return
-    if "name" in objectives:
-        in_rows[: document.name_end] = with_loss[: document.name_end] = True
-    masked: list[tuple[int, WindowSize]] = []
-    if "salient" in objectives:
-        masked += [(fact, window_size(phase)) for fact in document.salient.tolist()]
-    if "pointed" in objectives:
-        pointed = np.flatnonzero(document.weights.sum(axis=0)).tolist()
-        masked += [(fact, window_size(phase, relations)) for fact in pointed]
-    for fact, size in masked:
-        first, last = find_window(document, fact, size.left[1], size.right[1])
-        start, end = document.facts[fact]
-        in_rows[: document.name_end] = in_rows[first:last] = True
-        with_loss[start:end] = True
+    starts = np.cumsum([0, *(len(document.ids) for document in data.documents)])
+    shown, learned = np.zeros((2, starts[-1]), dtype=bool)
+    for phase in phases:
+        objectives = _available_shares(phase, data.cloze_records)
+        if "text" in objectives or "span" in objectives:
+            shown[:] = learned[:] = True
+        if "name" in objectives:
+            for document, start in zip(data.documents, starts, strict=False):
+                name = slice(start, start + document.name_end)
+                shown[name] = learned[name] = True
+        for i, fact, size in ClozeMaker(phase, data).maskable(objectives):
+            document, start = data.documents[i], starts[i]
+            first, last = find_window(document, fact, size.left[1], size.right[1])
+            shown[start : start + document.name_end] = True
+            shown[start + first : start + last] = True
+            fact_start, fact_end = document.facts[fact]
+            learned[start + fact_start : start + fact_end] = True
+    total = max(1, len(shown))
+    return {"shown": int(shown.sum()) / total, "learned": int(learned.sum()) / total}

@@ -48,7 +48,7 @@ class LearnedOwnRun(LearnedRun):
 
     @cached_property
     def _clozes(self) -> ClozeMaker:
-        return ClozeMaker(self.run.job.phases[-1], self.data.documents, self.data.block)
+        return ClozeMaker(self.run.job.phases[-1], self.data)
 
     @property
     def is_in_nats(self) -> bool:
