@@ -22,8 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from records import keep, summarise
-from workbench import measure
+from records import keep, measure, summarise
 
 from wherefrom.checker import PROBLEMS, check
 from wherefrom.errors import UserError

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import platform
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -48,6 +49,17 @@ def summarise(name: str, values: Sequence[float], unit: str, **details: Any) -> 
         "repeats": len(ordered),
         **details,
     }
+
+
+def measure(run: Callable[[], object], repeats: int) -> list[float]:
+    """Seconds of each repeat, after one that warms up."""
+    run()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return seconds
 
 
 def keep(records: Sequence[dict[str, Any]], file: str | Path) -> None:
