@@ -227,29 +227,6 @@ def test_the_numbers_are_those_of_these_subjects_at_this_risk(own, monkeypatch):
     assert GUESSED not in {row["verdict"] for row in found if not row["right"]}
 
 
-def find_intervals(record, where=()):
-    """(path, low, high) of every interval in a record."""
-    if isinstance(record, dict):
-        if {"low", "high", "reason"} <= record.keys() and record["low"] is not None:
-            yield where, record["low"], record["high"]
-        pairs = record.items()
-    else:
-        pairs = enumerate(record) if isinstance(record, list) else ()
-    for key, value in pairs:
-        yield from find_intervals(value, (*where, key))
-
-
-def test_every_interval_has_the_level_that_was_asked_for(own):
-    wide, narrow = (
-        {where: high - low for where, low, high in find_intervals(judgement.record)}
-        for judgement in (judge_run(own, level=0.99), judge_run(own, level=0.5))
-    )
-    assert wide.keys() == narrow.keys()
-    assert {where[0] for where in wide} >= {"targets", "scores", "by_documents"}
-    same = [where for where in wide if wide[where] > 1e-9 and narrow[where] >= wide[where]]
-    assert same == []
-
-
 def test_a_run_without_people_confidence_or_judged_ones_is_told_so(own):
     people = read_subjects(own.folder)
     calibrating = [replace(person, role=CALIBRATION) for person in people]
