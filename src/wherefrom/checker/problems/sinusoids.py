@@ -159,9 +159,10 @@ class Table:
         written = {int(x.number) for x in self.expression.tree.walk() if x.op == "number"}
         widths = {*WIDTHS, *(x for x in written if x % 2 == 0), *(2 * x + 2 for x in written)}
         tried = sorted(x for x in widths if 0 < x <= MAX_WIDTH) if self.uses_width else [2]
-        for d in tried:
+        searched = WIDTHS if self.uses_width else (2,)
+        for d, search in [*((d, False) for d in tried), *((d, True) for d in searched)]:
             try:
-                result = self.judge_width(d)
+                result = self.judge_width(d, search=search)
             except NoValueError as problem:
                 at = f" with d = {d}" if self.uses_width else ""
                 because = f"p has no value{at}: {problem.sentence}"
@@ -172,7 +173,7 @@ class Table:
                 )
             if result is not None:
                 return result
-        at = f"at d = {', '.join(map(str, tried))}, " if self.uses_width else ""
+        at = f"at d = {', '.join(map(str, WIDTHS))}, " if self.uses_width else ""
         return self.draft.holds(
             f"{at}no two of the first {SEARCHED_POSITIONS:,} positions share a vector. "
             "That is no proof."
@@ -202,9 +203,9 @@ class Table:
                 return self.draft.proved(f"for all t: {first} {why}", proof)
         return None
 
-    def judge_width(self, d: int) -> CheckResult | None:
-        """All entries at one width: equal positions by exact angles, or a search in floats; None if
-        no two positions are equal or nearly so."""
+    def judge_width(self, d: int, *, search: bool) -> CheckResult | None:
+        """All entries at one width: equal positions by exact angles or, if asked for, by a search
+        in floats; None if no two positions are equal or nearly so."""
         pairs = [self.entries(i, d) for i in range(d // 2 if self.uses_width else 1)]
         equal = next(_equal_positions(pairs), None)
         if equal is not None:
@@ -214,6 +215,8 @@ class Table:
             because = f"the table comes back to where it was: p({s}) = p({t})."
             sentence = f"positions {s} and {t} have the same vector {values}{at}."
             return self.draft.refuted(because, sentence, {"s": s, "t": t}, {"p": values})
+        if not search:
+            return None
         table = np.array([_float_vector(pairs, t) for t in range(SEARCHED_POSITIONS)])
         if not np.isfinite(table).all():
             raise NotExactError
