@@ -277,12 +277,18 @@ def test_no_constant_factor_is_large_enough_for_every_n():
     for problem, text in (
         ("average", "q=1e9*(k_a+k_b)"),
         ("average", "q=exp(sqrt(60))*(k_a+k_b)"),  # the algebra does not reach this constant
+        ("average", "q=e^{100}(k_a+k_b)"),
         ("two-heads", "q1=1e9*mu_a|q2=1e9*mu_b"),
     ):
         result = judged(problem, text)
         assert result.verdict == "refuted"
         lead, digits = (result.counterexample.numbers[name] for name in ("lead", "log10_n"))
         assert digits * math.log(10) > 0.999999 * lead  # so many keys outweigh e^lead
+
+
+def test_a_constant_factor_beyond_floats_is_inconclusive():
+    factor = "*".join(["(1e12)**8"] * 3 + ["(1e12)**2"])
+    assert check("average", f"q={factor}*(k_a+k_b)").verdict == "inconclusive"
 
 
 def test_a_tolerance_and_a_seed_are_validated_and_used():

@@ -447,7 +447,7 @@ class Field:
         product, rest = self.number(1), Poly()
         for key, c in x.top.items():
             name, power = key[0] if len(key) == 1 else ("", 0)
-            if key and (name, power) not in SIMPLE_EXPONENTS:
+            if (key and (name, power) not in SIMPLE_EXPONENTS) or (not key and abs(c) > MAX_DEGREE):
                 rest[key] = c
                 continue
             if abs(c) > 1000 or c.denominator > 1000:

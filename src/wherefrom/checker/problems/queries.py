@@ -364,6 +364,8 @@ class Queries:
         return outnumbered_at(lead, self.named, self.eps) if 0 < lead <= MAX_LEAD else set()
 
     def outnumbered(self, lead: float) -> CheckResult:
+        if math.isinf(lead):
+            return self.draft.inconclusive("a constant lead is too large to compute with.")
         reach = max(self.lengths) ** 2  # longer than k_a is in any sample
         log_n = reach * lead + math.log(self.named)
         digits = log_n / math.log(10)
