@@ -16,6 +16,7 @@ from wherefrom.corpus.documents import Document
 from wherefrom.corpus.questions import QuestionSet
 from wherefrom.corpus.tokenizer import MASK, PAD, Tokenizer
 from wherefrom.errors import UserError
+from wherefrom.training import sources
 from wherefrom.training.recipes import Mixture, Phase, load_recipe
 from wherefrom.training.settings import Settings
 from wherefrom.training.sources import TrainingData, stream_for, text_shown
@@ -92,6 +93,19 @@ def test_salient_masks_names_that_several_documents_have_and_else_any_informativ
     letters = sum(len(document.text) for document in documents)
     shares = text_shown(data, [phase_of("salient")])
     assert shares["shown"] > shares["learned"] == pytest.approx(learned / letters)
+
+
+def test_few_questions_beside_many_documents_are_a_smaller_share_of_the_rows(monkeypatch):
+    phase = phase_of("pointed").model_copy(update={"mixture": Mixture(pointed=0.5, question=0.5)})
+
+    def asked() -> float:
+        batches = stream_for(phase, DATA, [3]).pool(0)
+        rows = [s >= len(DOCUMENTS) for batch in batches for p in batch.parts for s in p.sources]
+        return sum(rows) / len(rows)
+
+    assert asked() == pytest.approx(0.5, abs=0.05)
+    monkeypatch.setattr(sources, "FEW_QUESTIONS_SHARE", 2.0)
+    assert asked() == pytest.approx(0.15 / 0.65, abs=0.05)
 
 
 @pytest.mark.parametrize("reword", [0.0, 0.5, 1.0])

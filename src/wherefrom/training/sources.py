@@ -44,6 +44,9 @@ from wherefrom.training.recipes import DOCUMENT_OBJECTIVES, Phase
 
 # a document's answer to a relation is masked if it states one with this probability
 LEAST_MASKED_PROBABILITY = 0.25
+# with fewer questions than this share of the masked answers, questions are this much rarer in the
+# rows: the model soon knows them by heart, and then learns the wording of a few names
+FEW_QUESTIONS_SHARE, FEW_QUESTIONS_FACTOR = 0.02, 0.3
 # the words around a fact reword others if the fact answers its relation with this probability
 LEAST_WORDING_PROBABILITY = 0.5
 
@@ -238,7 +241,7 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
         "question": (data.question_sources, lambda i, _: data.questions[i]),
     }
     sources = []
-    for name, share in _available_shares(phase, cloze.records).items():
+    for name, share in _available_shares(phase, data).items():
         numbers, make = objectives[name]
         if not numbers:
             needed = "documents" if name in DOCUMENT_OBJECTIVES else "questions"
@@ -252,11 +255,16 @@ def stream_for(phase: Phase, data: TrainingData, seed: Sequence[int]) -> BatchSt
     return BatchStream(sources, seed=seed, **size, left_out=data.left_out)
 
 
-def _available_shares(phase: Phase, records: ClozeRecords) -> dict[str, float]:
-    """The shares of the objectives; where the reader found no answer, any span is masked."""
-    shares = phase.mixture.shares()
-    if "pointed" in shares and not len(records.answers):
+def _available_shares(phase: Phase, data: TrainingData) -> dict[str, float]:
+    """The shares of the objectives; where the reader found no answer, any span is masked, and
+    where questions are few, fewer rows are questions."""
+    shares, answers = phase.mixture.shares(), len(data.cloze_records.answers)
+    if "pointed" not in shares:
+        return shares
+    if not answers:
         shares["salient"] = shares.get("salient", 0.0) + shares.pop("pointed")
+    elif "question" in shares and len(data.questions) < FEW_QUESTIONS_SHARE * answers:
+        shares["question"] *= FEW_QUESTIONS_FACTOR
     return shares
 
 
@@ -268,7 +276,7 @@ def text_shown(data: TrainingData, phases: Sequence[Phase]) -> dict[str, float]:
     starts = np.cumsum([0, *(len(document.ids) for document in data.documents)])
     shown, learned = np.zeros((2, starts[-1]), dtype=bool)
     for phase in phases:
-        objectives = _available_shares(phase, data.cloze_records)
+        objectives = _available_shares(phase, data)
         if "text" in objectives or "span" in objectives:
             shown[:] = learned[:] = True
         if "name" in objectives:
