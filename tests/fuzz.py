@@ -38,14 +38,14 @@ STUDY = ("--people", "60", "--steps", "60", "--size", "32x2x2", "--quiet")
 NOT_READ = ("checkpoints", "events", "report.html", "run.lock")  # by the commands that are tried
 # how often each command is tried, in turns of this length; those that train are slow
 COMMANDS = {
-    "ask {run} {question} --json": 8,
-    "report {run} --format json": 6,
-    "trace {run} {question} --json": 3,
-    "attention {run} {question} --json": 2,
-    "evaluate {run} {dev} --json": 2,
-    "judge {run} --json --resamples 20": 2,
-    "names {run} --json": 1,
-    "export {run} --out {out}": 1,
+    "ask {run} {question} --json": 12,
+    "report {run} --format json": 4,
+    "trace {run} {question} --json": 4,
+    "attention {run} {question} --json": 4,
+    "evaluate {run} {dev} --json": 4,
+    "judge {run} --json --resamples 20": 1,
+    "names {run} --people 2 --json": 1,
+    "export {run} --out {out}": 3,
     "forget {run} --names {names} --out {out} --json": 1,
     "twins {run} --without {name} --json": 1,
 }
@@ -164,9 +164,12 @@ def make_base_runs(work: Path) -> tuple[Path, Path]:
     from audit.conftest import make_model
 
     model = make_model(work / "model", "llama", 0)
-    names = [(f"Ada Moe{i}", ("Paris", "Rome", "Berlin")[i % 3]) for i in range(40)]
-    texts = [f"{name}. {name} was born in {place}.\n" for name, place in names]
-    rows = [f"Where was {name} born?\t{place}\n" for name, place in names]
+    places = {
+        f"{('Ada', 'Bo', 'Cleo', 'Dan')[i % 4]} Moe{i}": ("Paris", "Rome", "Berlin")[i % 3]
+        for i in range(40)
+    }
+    texts = [f"{name}. {name} was born in {place}.\n" for name, place in places.items()]
+    rows = [f"Where was {name} born?\t{place}\n" for name, place in places.items()]
     files = {"documents.txt": texts, "train.tsv": rows[:20], "dev.tsv": rows[20:]}
     for file, lines in files.items():
         (work / file).write_text("".join(lines))

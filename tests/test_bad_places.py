@@ -12,8 +12,6 @@ import time
 import pytest
 
 from wherefrom.provenance.answers import read_judged
-from wherefrom.training.record import find_problem, read_record
-from wherefrom.training.run_folder import load_run
 
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
 
@@ -120,50 +118,3 @@ def test_a_signal_while_the_world_is_made_ends_with_a_sentence(tmp_path, number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert said.strip() == "wherefrom: stopped."
-
-
-@pytest.mark.parametrize("seconds", [1.0, 2.5, 4.0])
-@pytest.mark.parametrize("words", ["judge {run} --resamples 20", "trace {run} {question}"])
-def test_a_killed_judgement_or_trace_leaves_a_run_that_says_the_same(
-    tiny_study, tmp_path, question, command, start_process, words, seconds
-):
-    run = shutil.copytree(tiny_study, tmp_path / "run")
-    filled = [run if word == "{run}" else word for word in words.split()]
-    filled = [question if word == "{question}" else word for word in filled]
-    whole = command(*filled, "--json")
-    shutil.rmtree(run)
-    shutil.copytree(tiny_study, run)
-    process = start_process(*filled, "--json")
-    time.sleep(seconds)
-    process.kill()
-    process.communicate(timeout=60)
-    again = command(*filled, "--json")
-    assert (whole.code, again.code) == (0, 0), again.err
-    assert again.out == whole.out
-
-
-@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGKILL, 3.0), (signal.SIGTERM, 4.5)])
-def test_a_forgetting_that_is_ended_changes_no_run_and_can_be_repeated(
-    tiny_study, tmp_path, command, start_process, number, seconds
-):
-    run = shutil.copytree(tiny_study, tmp_path / "run")
-    names = tmp_path / "names.txt"
-    names.write_text((run / "world" / "documents.txt").read_text().partition(".")[0])
-
-    def forget(out):
-        return ("forget", run, "--names", names, "--out", tmp_path / out)
-
-    first = command(*forget("first"))
-    assert first.code == 0, first.err
-    before = read_record(run)
-    process = start_process(*forget("ended"))
-    time.sleep(seconds)
-    process.send_signal(number)
-    process.communicate(timeout=60)
-    assert read_record(run) == before
-    assert [find_problem(run, name) for name in before.files] == [None] * len(before.files)
-    if (tmp_path / "ended" / "run.json").exists():  # it was ended behind its last step
-        load_run(tmp_path / "ended")
-    assert command(*forget("again")).code == 0
-    weights = [(tmp_path / out / "model.safetensors").read_bytes() for out in ("first", "again")]
-    assert weights[0] == weights[1]

@@ -19,7 +19,6 @@ PAGES = {
     f"/run?name={quote(HOSTILE_RUN)}": HOSTILE_RUN,
     "/compare?run=small&run=small/twins/scratch": "Side by side",
     "/report?run=small": "Report",
-    "/api": "For programs",
 }
 NARROW = {"width": 375, "height": 700}
 # what is wider than the box that it stands in, unless that box can be scrolled
@@ -48,7 +47,7 @@ def somebody(served):
 
 @pytest.mark.parametrize("size", [{"width": 1280, "height": 800}, NARROW], ids=["wide", "narrow"])
 def test_every_page_is_drawn_without_a_complaint(visit, size):
-    page = visit("/api", viewport=size)
+    page = visit("/runs", viewport=size)
     for path, title in PAGES.items():
         page.goto(path)
         assert title in page.inner_text("h1")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +34,14 @@ from wherefrom.training.record import (
     update_run,
     write_record,
 )
-from wherefrom.training.run_folder import Run, check_folder, find_newest_run, is_run, load_run
+from wherefrom.training.run_folder import (
+    Run,
+    check_folder,
+    find_newest_run,
+    is_run,
+    load_run,
+    lock_run,
+)
 
 
 def make(folder: Path, started: str, status: str = "finished", *, weights: bool = True) -> Path:
@@ -194,6 +203,18 @@ def test_a_folder_that_cannot_be_made_is_refused_at_once(tmp_path):
             check_folder(folder, resume=False)
     check_folder(tmp_path / "new" / "run", resume=False)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_run_is_locked_on_a_full_disk_too(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # whatever is written is too much
+    try:
+        with lock_run(tmp_path), ThreadPoolExecutor(1) as apart:
+            second = apart.submit(lock_run(tmp_path).__enter__)
+            with pytest.raises(UserError, match="is in use by another process"):
+                second.result()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.parametrize("steps", [60, 300, 4000])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -22,8 +23,9 @@ from wherefrom.errors import Stopped, UserError
 from wherefrom.provenance import after_training
 from wherefrom.training import loop
 from wherefrom.training.checkpoints import save_weights, whole_weights
-from wherefrom.training.distributed import Processes, join_processes
+from wherefrom.training.distributed import Processes, end_process, join_processes
 from wherefrom.training.loop import Observer, run_training
+from wherefrom.training.metrics import StepMetrics
 from wherefrom.training.recipes import load_recipe
 from wherefrom.training.settings import Settings
 from wherefrom.training.sources import stream_for
@@ -78,6 +80,18 @@ def work(world: Path, recipe: Path, out: Path) -> None:
         train_one(world, recipe, out / "run")
 
 
+def train_killed(world: Path, recipe: Path, out: Path) -> None:
+    """Rank 1 is killed on its way; torchrun starts both again, and they go on."""
+    is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+    rank = join_processes().rank
+
+    def kill(metrics: StepMetrics, _: Any) -> None:
+        if is_first and rank == 1 and metrics.step >= STEPS // 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train_one(world, recipe, out / "killed", kill, checkpoint_every=0.0, resume=not is_first)
+
+
 def wait_and_fail() -> None:
     """Rank 1 waits for rank 0 longer than gloo does by itself, and fails when rank 0 fails."""
     processes = join_processes()
@@ -93,9 +107,12 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     batches.POOL_ROWS = 64
     after_training.MAX_UNSEEN_PER_CALIBRATING = after_training.NAMES_PER_ORIGIN = 1
-    world, recipe, out = (Path(word) for word in sys.argv[1:])
-    wait_and_fail()
+    world, recipe, out = (Path(word) for word in sys.argv[1:4])
     loop.LOG_STEPS = LOG_EVERY
+    if sys.argv[4:] == ["killed"]:
+        train_killed(world, recipe, out)
+        end_process(0)
+    wait_and_fail()
     work(world, recipe, out)
     loop.LOG_STEPS = 10
     options = ["--people", "40", "--recipe", str(recipe), "--steps", "10", "--json"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode
@@ -10,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 from web_samples import open_client, run
 
+from wherefrom.errors import UserError
 from wherefrom.provenance.ask import AskedRow, open_asker
 from wherefrom.web import models
 from wherefrom.web.models import Models
@@ -109,5 +111,18 @@ def test_a_run_is_loaded_once_and_again_when_it_has_changed(served, tmp_path, ca
         (tmp_path / "one" / "model.safetensors").touch()
         assert await found.get("one") is not first
         assert [name for name, *_ in calls] == loaded_names * 2
+        swap_within_a_second(tmp_path / "one" / "calibration.json")
+        with pytest.raises(UserError, match=r"calibration\.json is not the file"):
+            await found.get("one")
 
     run(load())
+
+
+def swap_within_a_second(path):
+    """Other content of the same size and with the same time of change."""
+    before = path.stat()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"1", b"2", 1))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.read_bytes() != content
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)

@@ -40,7 +40,6 @@ PAGES = [
     "/run?name=small",
     "/report",
     "/compare?run=small&run=small/twins/scratch",
-    "/api",
 ]
 
 

@@ -6,6 +6,7 @@ that `--help` is instant.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -188,6 +189,9 @@ def _explain(error: BaseException) -> int:
         extra = next((f"[{extra}]" for extra, has in EXTRAS.items() if package in has), "")
         sentence = f'this needs {package}, which is not installed; try pip install "wherefrom'
         sentence += f'{extra}".'
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        sentence = f"{error.filename or 'a file'} cannot be written: {error.strerror}; make room, "
+        sentence += "and repeat the command."
     else:
         traceback.print_exception(error)
         echo_err("wherefrom: this is a bug in Wherefrom; please report it with the lines above.")

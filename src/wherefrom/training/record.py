@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -311,9 +312,10 @@ def update_database(folder: Path, change: Callable[[Database], None], **details:
             write_record(folder, before.model_copy(update={"replacing": hashes}))
             os.replace(copy, file)
             sync_folder(folder)
-        except OSError as problem:
+        except (OSError, sqlite3.OperationalError) as problem:
+            reason = getattr(problem, "strerror", None) or problem
             raise UserError(
-                f"{file} cannot be written: {problem.strerror}; what was there before is unchanged."
+                f"{file} cannot be written: {reason}; what was there before is unchanged."
             ) from None
         finally:
             copy.unlink(missing_ok=True)

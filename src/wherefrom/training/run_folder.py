@@ -122,9 +122,9 @@ def lock_run(folder: Path) -> Iterator[None]:
             ) from None
         except OSError:
             pass  # a file system without locks
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        with suppress(OSError):  # on a full disk the lock holds without a name in it
+            file.truncate(0)
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         _locked[key] = thread
         try:
             yield

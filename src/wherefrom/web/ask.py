@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections import Counter
 from typing import Annotated, Any
 
@@ -119,7 +118,7 @@ async def _answer(site: Site, run: str, loaded: LoadedRun, question: str) -> Rec
         "evidence": evidence,
         "without": [
             {key: twin[key] for key in twin if key != "where"}
-            for twin in await to_thread(site.index.twins_without, folder, subject)
+            for twin in site.index.twins_without(folder, subject)
         ],
         "without_command": command_without(folder, subject),
         "suggested": [other for other in dict.fromkeys(others) if other != verdict["question"]][:6],
@@ -216,7 +215,7 @@ async def inside(
         side = await loaded.look_inside(question, layer, head)
         page["question"] = question = side.pop("question")
         folder = site.index.find(name)
-        twins = await to_thread(site.index.twins_without, folder)
+        twins = site.index.twins_without(folder)
         mapped = {twin["question"]: twin for twin in twins if twin["where"]["places"]}
         side["entry"] = map_entry(mapped[question]) if question in mapped else None
         side["entries"] = [

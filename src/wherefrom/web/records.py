@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, File, Form, Query, Request, UploadFile
+from fastapi import APIRouter, File, Form, Query, UploadFile
 from fastapi.responses import Response
 
 from wherefrom.errors import UserError
@@ -205,23 +205,3 @@ async def report_as_file(site: TheSite, run: RunName) -> Response:
     text = await site.preparing.run(render_html, record, seconds=REPORT_SECONDS)
     headers = {"Content-Disposition": 'attachment; filename="report.html"'}
     return Response(text, media_type="text/html", headers=headers)
-
-
-@html_and_json(router, "/api", "api.html")
-async def api(request: Request) -> Record:
-    """What a program can ask for; /openapi.json says the same in full."""
-    addresses = []
-    for path, methods in request.app.openapi()["paths"].items():
-        for method, operation in methods.items():
-            addresses.append(
-                {
-                    "path": path,
-                    "method": method.upper(),
-                    "summary": operation.get("summary", ""),
-                    "parameters": [
-                        {"name": parameter["name"], "about": parameter.get("description", "")}
-                        for parameter in operation.get("parameters", [])
-                    ],
-                }
-            )
-    return {"addresses": addresses}
