@@ -23,7 +23,7 @@ from wherefrom.provenance.answers import read_judged
 from wherefrom.training.record import find_problem, read_record
 
 ROOM = 64_000  # kB, enough for everything here
-MOMENTS = (0.1, 0.4, 0.7, 0.95)  # shares of the time that a command takes
+MOMENTS = (0.2, 0.5, 0.9)  # shares of the time that a command takes
 
 
 def run_in_fork(words, seconds=None, number=signal.SIGKILL):

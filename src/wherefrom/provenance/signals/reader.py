@@ -94,12 +94,11 @@ def token_margin(batch: SignalBatch) -> Floats:
         answer.margin if list(answer.ids) == ids else None
         for answer, ids in zip(batch.greedy, batch.answer_ids, strict=True)
     ]
-    if None in leads:  # the text of an answer has other tokens than were decoded
-        scored = batch.model.score(batch.prompts, batch.answer_ids)
-        forced = [
-            likelihood.IMPOSSIBLE if row is None else (row.own - row.other).min() for row in scored
-        ]
-        leads = [forced[i] if lead is None else lead for i, lead in enumerate(leads)]
+    # the text of some answers has other tokens than were decoded
+    others = [i for i, lead in enumerate(leads) if lead is None]
+    prompts, answers = ([rows[i] for i in others] for rows in (batch.prompts, batch.answer_ids))
+    for i, row in zip(others, batch.model.score(prompts, answers), strict=True):
+        leads[i] = likelihood.IMPOSSIBLE if row is None else float((row.own - row.other).min())
     return np.array(leads)
 
 
