@@ -195,6 +195,15 @@ def test_an_answer_is_also_asked_for_in_words_of_the_text(study_copy):
     assert len(learned.answer_rows("Who knows?", "", "Rome", 4)) == 1
 
 
+def test_the_loss_on_names_is_no_part_of_the_index(study_copy):
+    """Else a fact that is learned is found by chance: its own gradient is next to nothing."""
+    job = study_copy.job
+    phases = tuple(p.model_copy(update={"name_loss_weight": 0.1}) for p in job.phases)
+    record = study_copy.record.model_copy(update={"job": job.model_copy(update={"phases": phases})})
+    learned = replace(open_learned(study_copy), run=replace(study_copy, record=record))
+    assert {float(w) for _, weights in learned.training_rows()[0] for w in weights} == {0.0, 1.0}
+
+
 def test_a_line_owns_the_rows_that_leaving_it_out_silences(study_copy):
     """Of a subject with several lines, the questions and the other lines keep their loss."""
     learned = open_learned(study_copy)

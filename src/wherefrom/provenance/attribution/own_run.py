@@ -78,7 +78,8 @@ class LearnedOwnRun(LearnedRun):
                 for record, number in enumerate(source.numbers):
                     about = self.data.documents_of(number)
                     if only is None or not set(about).isdisjoint(only):
-                        rows += [as_row(source.make(record, rng)) for _ in range(examples)]
+                        made = (as_row(source.make(record, rng)) for _ in range(examples))
+                        rows += [(ids, whole_losses(weights)) for ids, weights in made]
                         documents += [about] * examples
         return rows, documents
 
@@ -148,6 +149,14 @@ def answer_row(run: Run, question: str, answer: str) -> Row:
     weights = torch.ones(len(ids))
     weights[: len(prompt) + 1] = 0
     return torch.tensor(ids), weights
+
+
+def whole_losses(weights: Tensor) -> Tensor:
+    """The weights without the small ones, as of the name before a masked fact.
+
+    A fact that is learned has next to no gradient, and its name would drown it.
+    """
+    return weights.where(weights == weights.max(), 0)
 
 
 def as_row(example: Example) -> Row:
