@@ -30,7 +30,7 @@ from wherefrom.provenance.attribution.retraining import LearnedRun, Row, pad_row
 from wherefrom.storage import write_whole
 from wherefrom.training.loop import Count, no_count
 
-FORMAT = "3"
+FORMAT = "4"
 BYTES = 40_000  # of the index for each document
 TOKENS, LOGITS = 2048, 2**26  # of the rows whose gradients are taken at once
 POWER = 3  # odd; few lines push much, and sums of many small scores are noise
