@@ -219,8 +219,8 @@ def lost_without(
 def remove_kinds(material: Material, count: int, folder: Path) -> Record:
     """Nats that made-up answers lose by retraining without all lines of a kind.
 
-    push: the share of the kind by gradient, of the same answers. other_lines: nats without as many
-    lines that share nothing with the answer.
+    What other made-up answers lose by the same trainings is subtracted. push: the share of the kind
+    by gradient, of the same answers.
     """
     rng = np.random.default_rng(0)
     places = {row["question"]: at for at, row in enumerate(material.bank.questions)}
@@ -228,47 +228,20 @@ def remove_kinds(material: Material, count: int, folder: Path) -> Record:
     chosen = [traced[i] for i in rng.permutation(len(traced))[:count]]
     found = {}
     for kind in KINDS[1:-1]:
-        having = [each for each in chosen if (each.kinds == kind).any()]
-        if len(having) < 2:
-            continue
-        own, others, shares = {}, {}, []
-        for subject, _, scores, kinds in having:
-            own[places[subject.question]] = lines = np.flatnonzero(kinds == kind)
-            nothing = rng.permutation(np.flatnonzero(kinds == NOTHING))
-            others[places[subject.question]] = nothing[: len(lines)]
-            shares.append(shares_of_kinds(kinds, scores).get(kind, 0.0))
-        unseen = ~material.seen
-        nats = lost_without(material, own, unseen, folder, MOST_TRAININGS)
-        control = lost_without(material, others, unseen, folder, MOST_TRAININGS)
-        found[kind] = {
-            "answers": len(nats),
-            "lines": float(np.mean([len(lines) for lines in own.values()])),
-            "push": interval(np.array(shares)),
-            "nats": interval(nats),
-            "other_lines": interval(control),
-        }
+        left_out, shares = {}, []
+        for subject, _, scores, kinds in chosen:
+            if (kinds == kind).any():
+                left_out[places[subject.question]] = np.flatnonzero(kinds == kind)
+                shares.append(shares_of_kinds(kinds, scores).get(kind, 0.0))
+        if left_out:
+            nats = lost_without(material, left_out, ~material.seen, folder, MOST_TRAININGS)
+            found[kind] = {
+                "answers": len(nats),
+                "lines": float(np.mean([len(lines) for lines in left_out.values()])),
+                "push": interval(np.array(shares)),
+                "nats": interval(nats),
+            }
     return found
-
-
-def ask_without(material: Material, lines: Sequence[int], folder: Path) -> Record:
-    """What a model trained without some lines says; kept in a file, and not trained twice."""
-    without, path = sorted(lines), folder / "removals.jsonl"
-    run = material.run.record.sha256
-    for row in read_lines(path):
-        if row["without"] == without and row["run"] == run:
-            return row
-    row = {"run": run, **ask_twin(material.learned, material.bank.questions, without, folder / "t")}
-    folder.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    say(f"trained without {len(without)} lines")
-    return row
-
-
-def nats_lost(material: Material, said: Record, asked: Sequence[int]) -> Floats:
-    """By how many nats log p of each answer falls."""
-    rows = material.bank.questions
-    return np.array([rows[at]["log_probability"] - said["log_probability"][at] for at in asked])
 
 
 @dataclass(frozen=True)
