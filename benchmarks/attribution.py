@@ -47,7 +47,6 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.kinds import (
     KINDS,
-    NOTHING,
     find_stating,
     shares_of_kinds,
 )
@@ -242,6 +241,27 @@ def remove_kinds(material: Material, count: int, folder: Path) -> Record:
                 "nats": interval(nats),
             }
     return found
+
+
+def ask_without(material: Material, lines: Sequence[int], folder: Path) -> Record:
+    """What a model trained without some lines says; kept in a file, and not trained twice."""
+    without, path = sorted(lines), folder / "removals.jsonl"
+    run = material.run.record.sha256
+    for row in read_lines(path):
+        if row["without"] == without and row["run"] == run:
+            return row
+    row = {"run": run, **ask_twin(material.learned, material.bank.questions, without, folder / "t")}
+    folder.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    say(f"trained without {len(without)} lines")
+    return row
+
+
+def nats_lost(material: Material, said: Record, asked: Sequence[int]) -> Floats:
+    """By how many nats log p of each answer falls."""
+    rows = material.bank.questions
+    return np.array([rows[at]["log_probability"] - said["log_probability"][at] for at in asked])
 
 
 @dataclass(frozen=True)
