@@ -121,17 +121,11 @@ def by_words(material: Material) -> Floats:
     return scores
 
 
-def by_gradient(material: Material, chosen: Sequence[int] | None = None) -> Floats:
-    """`wherefrom trace`, of all questions or of those that were chosen."""
+def by_gradient(material: Material) -> Floats:
+    """`wherefrom trace`."""
     tracer = Tracer(material.learned, say=say)
-    rows = material.bank.questions
-    asked = range(len(rows)) if chosen is None else chosen
-    return np.array(
-        [
-            tracer.scores(*(rows[at][key] for key in ("question", "subject", "answer")))
-            for at in asked
-        ]
-    )
+    keys = ("question", "subject", "answer")
+    return np.array([tracer.scores(*(row[key] for key in keys)) for row in material.bank.questions])
 
 
 def by_question_alone(material: Material) -> Floats:
