@@ -133,6 +133,15 @@ FUNCTION_ALIASES = {"ReLU": "relu", "LayerNorm": "layernorm", "causal": "mask", 
 FUNCTION_ALIASES |= {"Θ": "O", "Theta": "O", "ln": "log", "inverse": "inv", "matmul": "dot"}
 CLOSING = {"(": ")", "{": "}", "[": "]"}
 BINDING = {"+": 1, "-": 1} | dict.fromkeys("*/@·⊙⊗", 2)  # operator -> how tightly it binds
+SIZES_OF_BASES = {"A": "m", "B": "p", "C": "r"}  # how many columns each has
+_SET = r"(?:\{ )?(\w+)(?: , (\w+))?(?: \})?"
+INDICES = [  # of a sum: over all; over all but some letters; over some letters alone
+    (r"(\w+)(?: = 1)?", ""),
+    (rf"(\w+) [≠∉] {_SET}", "-"),
+    (r"(\w+) = 1 , \1 ≠ (\w+)", "-"),
+    (r"(\w+) ≠ (\w+) , \1 ≠ (\w+)", "-"),
+    (rf"(\w+) ∈ {_SET}", "+"),
+]
 FACTOR_BEGINS = ("name", "(", "{", "[", "frac", "sqrt", "sum", "⟨")  # of a product without a sign
 
 
@@ -242,6 +251,9 @@ def _pieces(
     if kind == "matrix":
         return [("[" if written.startswith(r"\b") else "]", written)] * 2
     if kind == "text":
+        if signs := re.search(r"[^\w\s,.]", written.partition("{")[2][:-1]):
+            sentence = f'not read: "{signs[0]}" in \\text; write formulas outside of it.'
+            raise ExpressionError(sentence, text, column)
         words = re.findall(r"\w+", written[5:])
         return [("name", w) if w in known else ("word", w.lower()) for w in words]
     if kind == "command":
@@ -656,39 +668,61 @@ class Parser:
 
     def big_sum(self, token: Token) -> Node:
         """A sum over keys, k_i, or over a basis, a_i a_i^T, as the name that stands for it."""
-        column, picked, sign = token.column, list[str](), ""
-        subscript = self.take("name")
-        if subscript is None or not subscript.text.startswith("_"):
-            raise self.error(r"a sum needs its index, as in \sum_i.", column)
-        index = subscript.text[1:]
-        if not index and self.take("{"):
-            inside = self.braced()
-            index, *picked = [t.text for t in inside if t.kind in ("name", "word")] or ["i"]
-            kinds = {t.kind for t in inside}
-            sign = "-" if kinds & {"≠", "∉"} else "+" if "∈" in kinds else ""
-        if self.take("^"):  # up to where
-            self.braced() if self.take("{") else self.take(self.kind)
+        column = token.column
+        index, sign, picked, last = self.index_of_sum()
         factors = list[Node]()  # as in \sum_i \beta k_i
         while self.kind and not self.text.endswith(f"_{index}"):
             factors.append(self.power())
             self.take("*", "·")
         stem = self.text.removesuffix(f"_{index}")
         first = self.take("name")
-        not_understood = "this sum is not understood; sums over keys and a_i a_i^T can be written."
         if not stem or first is None:
-            raise self.error(not_understood, column)
+            raise self.sum_not_understood(column)
         if self.text == first.text and stem.upper() in self.known:  # a_i a_i^T
             self.position += 1
             if not self.take("'"):
                 self.take("^")
                 self.expect("⊤")
+            if sign or last not in ("", SIZES_OF_BASES.get(stem.upper())):
+                raise self.sum_not_understood(column)
             basis = self.given(stem.upper(), column)
             total = self.node("@", column, basis, self.node("transpose", 0, basis))
-        elif "sum_all" in self.known.values():
-            total = self.sum_of_keys(stem, picked if sign else [], sign, column)
+        elif "sum_all" in self.known.values() and (not last or self.known.get(last) == "n"):
+            total = self.sum_of_keys(stem, picked, sign, column)
         else:
-            raise self.error(not_understood, column)
+            raise self.sum_not_understood(column)
         return reduce(lambda x, y: self.node("*", column, x, y), [*factors, total])
+
+    def sum_not_understood(self, column: int) -> ExpressionError:
+        sentence = (
+            "not read: this sum; sums over all keys, all but some, or a_i a_i^T can be written."
+        )
+        return self.error(sentence, column)
+
+    def index_of_sum(self) -> tuple[str, str, list[str], str]:
+        """The index, whether picked letters are left out (-) or alone are added (+), those letters,
+        and up to where the index goes; any other index is not read."""
+        column = self.tokens[self.position - 1].column
+        subscript = self.take("name")
+        if subscript is None or not subscript.text.startswith("_"):
+            raise self.error(r"a sum needs its index, as in \sum_i.", column)
+        said = subscript.text[1:]
+        if not said and self.take("{"):
+            said = self.written(self.braced())
+        last = ""
+        if self.take("^"):
+            end = self.position + 1
+            last = self.written(self.braced() if self.take("{") else self.tokens[end - 1 : end])
+            self.position = max(self.position, end)
+        for pattern, sign in INDICES:
+            if found := re.fullmatch(pattern, said):
+                index, *picked = found.groups()
+                return index, sign, [letter for letter in picked if letter], last
+        raise self.sum_not_understood(column)
+
+    def written(self, tokens: Sequence[Token]) -> str:
+        kinds = ("name", "word", "number")
+        return " ".join(token.text if token.kind in kinds else token.kind for token in tokens)
 
     def braced(self) -> list[Token]:
         """The tokens up to the brace that closes the one just taken."""
