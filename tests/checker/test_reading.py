@@ -178,6 +178,8 @@ NOT_READ = [
     ("average", r"q = \beta(k_a+k_b) + \sum_{i \text{ even}} k_i"),
     ("copy", r"q = \beta \sum_{i=j} k_i"),
     ("copy", r"q = \beta k_j + \sum_{i}^"),
+    ("copy", "q = beta*log2(n)*k_j"),  # was log(2)*n
+    ("copy", r"q = \beta \sqrt[3]{n} k_j"),  # was sqrt(3)*n
     ("average", r"q = \text{-}\beta(k_a + k_b)"),
     ("average", r"q = \beta(k_a + k_b) \text{, β <} 1"),
     ("variance", "var_c < var_one except for large n"),

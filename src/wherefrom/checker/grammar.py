@@ -304,7 +304,9 @@ def _normalise(text: str) -> tuple[str, list[int]]:
 
 def _cut(run: str, known: Collection[str]) -> list[str]:
     """A run of letters as known names and numbers, the longest first; as indexed letters, as in
-    a_ia_i; or else as one name."""
+    a_ia_i; or else as one name, as log2, which is not log(2)."""
+    if re.match(r"(log|ln|exp)\d", run):
+        return [run]
     ways: dict[int, list[str]] = {len(run): []}  # index -> the names from there to the end
     for start in reversed(range(len(run) if len(run) < 100 else 0)):
         for end in range(len(run), start, -1):
@@ -535,6 +537,8 @@ class Parser:
             case "frac":
                 top = self.fraction_part()
                 made = self.node("/", token.column, top, self.fraction_part())
+            case "sqrt" if self.kind == "[":
+                raise self.error("not read: only square roots can be written.")
             case "sqrt":
                 made = self.node("sqrt", token.column, self.fraction_part())
             case "sum":
