@@ -656,7 +656,12 @@ class Parser:
             if name not in WITHOUT_BRACKETS or self.kind not in ("name", "number", "{", "frac"):
                 raise self.error(f"{name} is a function; write {name}(...).", column)
             inner = self.power()  # \exp\beta
-            while name in ("sin", "cos") and self.kind in ("name", "/"):  # sin t theta, sin t/2
+            # sin t theta, sin t/2, but not sin t cos t
+            while (
+                name in ("sin", "cos")
+                and self.kind in ("name", "/")
+                and self.text not in self.functions
+            ):
                 op = "/" if self.take("/") else "*"
                 inner = self.node(op, column, inner, self.power())
             return self.node(name, column, inner)

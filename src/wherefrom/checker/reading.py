@@ -509,7 +509,8 @@ def _divide(tokens: list[Token], kind: str) -> list[list[Token]]:
 def _is_call(left: list[Token]) -> bool:
     """Is this a name with its arguments, as in FFN(X)?"""
     closes = left[-1].kind in (")", "}") and left[1].kind in ("(", "_")
-    plain = all(t.kind in ("name", "number", ",", "+", "*", "(", ")") for t in left)
+    several = ("number", "+", "*") if any(t.kind == "," for t in left) else ()  # PE(pos, 2i + 1)
+    plain = all(t.kind in ("name", ",", "(", ")", *several) for t in left)
     return left[0].kind == "name" and closes and plain
 
 

@@ -35,6 +35,7 @@ from wherefrom.checker.grammar import Expression, Node
 from wherefrom.checker.reading import Construction
 from wherefrom.checker.results import CheckResult
 from wherefrom.checker.spaces import Exact, NoValueError, Values, evaluate
+from wherefrom.errors import UserError
 
 SEARCHED_POSITIONS = 2_000  # that are compared where no argument decides
 SEARCHED_PAIRS = 60  # the smallest equal positions are looked for among so many
@@ -44,7 +45,10 @@ WIDTHS = (2, 4, 6, 8)  # that are tried where d or i remains in the formula
 
 
 def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
-    return Table(construction.expressions["p"], draft, budget).judge()
+    expression = construction.expressions["p"]
+    if any(node.op == "exp" and "i" in node.parts() for node in expression.tree.walk()):
+        raise UserError("i is the number of the pair here, not a root of -1; write sin and cos.")
+    return Table(expression, draft, budget).judge()
 
 
 @dataclass(frozen=True)
