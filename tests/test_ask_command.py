@@ -126,9 +126,7 @@ def test_judge_and_names_print_and_write_what_they_find(command, run, tmp_path):
         ended = command(*words)
         assert ended.code == 0, ended.err
         assert [word for word in said if word not in ended.out] == []
-        record = json.loads(command(*words, "--json").out)
-        assert record.pop("run") == str(studied)
-        assert record == json.loads((studied / f"{file}.json").read_text("utf-8"))
+        record = json.loads((studied / f"{file}.json").read_text("utf-8"))
         if file == "judgement":
             assert (record["risk"], record["level"]) == (0.2, 0.9)
     assert "judgement" in json.loads((studied / "run.json").read_text("utf-8"))

@@ -107,16 +107,17 @@ def run_python(code, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_without_the_file_locks_of_posix_a_training_is_refused_in_a_sentence(tmp_path):
+def test_without_the_file_locks_of_posix_a_training_is_refused_in_a_sentence(tmp_path, small_world):
     """As on Windows, which has no fcntl; what needs no lock still works."""
     code = "import sys; sys.modules['fcntl'] = None; from wherefrom.cli import main; main()"
     out = tmp_path / "out"
-    ended = run_python(code, "study", "--people", "60", "--steps", "1", "--out", out)
+    documents = small_world / "documents.txt"
+    ended = run_python(code, "pretrain", "vanilla", documents, "--steps", "1", "--out", out)
     assert ended.returncode == 2, ended.stderr
     assert "on Windows, use Wherefrom in WSL" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not (out / "run.json").exists()
-    assert run_python(code, "law", "one-head").returncode == 0
+    assert run_python(code, "recipes").returncode == 0
 
 
 def test_evaluate_counts_says_all_as_json_and_writes_predictions_in_order(

@@ -24,10 +24,10 @@ def test_the_overview_fits_one_screen_and_its_first_steps_parse():
 
 
 def test_quiet_leaves_out_remarks_for_one_command_and_neither_results_nor_errors(command, tmp_path):
-    loud, quiet = command("variants"), command("variants", "--quiet")
+    loud, quiet = command("problems"), command("problems", "--quiet")
     assert (quiet.err, quiet.out) == ("", loud.out)
-    assert command("--quiet", "variants").err == ""
-    assert command("variants").err == loud.err != ""
+    assert command("--quiet", "problems").err == ""
+    assert command("problems").err == loud.err != ""
     ended = command("evaluate", tmp_path, tmp_path / "x", "--quiet")
     assert ended.code == 2
     assert "is not a run" in ended.err

@@ -322,20 +322,6 @@ def test_results_of_a_forged_kind_cost_no_memory(protection):
         decode(found)
 
 
-def test_code_that_changes_its_surroundings_changes_nothing_here(protection):
-    code = (
-        "import atexit, json, sys\nimport checks\nimport numpy as np\n"
-        "checks.caller = checks.verdict = checks.close = lambda *a: True\n"
-        "np.allclose = lambda *a, **k: True\n"
-        "atexit.register(lambda: print(json.dumps({'score': 42})))\n"
-        'print(\'{"id": 1, "values": [42]}\')\n\n\ndef wrong(): return [1, 2]\n'
-    )
-    with opened(code, protection) as running:
-        assert running.call("wrong", [[]]) == [[1, 2]]
-        assert '"values": [42]' in running.take_printed()
-        assert running.take_printed() == ""
-
-
 def test_what_is_not_protected_is_said():
     safe = Protection("/usr/bin/bwrap", "", True)
     assert safe.gaps() == []
