@@ -207,7 +207,7 @@ def test_a_process_without_its_environment_is_still_found():
     command = ["/bin/sh", "-c", "env -i /bin/sleep 60 & env -i /bin/sleep 60 & wait"]
     with subprocess.Popen(command, env={"TOKEN": "1"}, start_new_session=True) as process:
         until = time.monotonic() + 20
-        found: dict[int, int] = {}
+        found: set[int] = set()
         while len(found) < 3 and time.monotonic() < until:
             found = isolation.find_processes(process.pid, 0, "NO_SUCH_TOKEN=1")
             time.sleep(0.05)
@@ -306,7 +306,7 @@ def test_nothing_is_left_behind(protection):
         assert running.call("forks", [[]]) == [1]
         process = running.process
         assert len(process.find_processes()) >= 6
-    assert process.find_processes() == {}
+    assert process.find_processes() == set()
     assert not running.job.exists()
     assert process.group is None or not process.group.folder.exists()
 

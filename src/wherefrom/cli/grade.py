@@ -30,7 +30,7 @@ def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bo
     NAME is "transformer", one part of it, or the file of a rubric (.toml); without NAME the parts
     are listed.
     """
-    from wherefrom.teaching.assignment import WHOLE, write_assignment
+    from wherefrom.teaching.assignment import ALL_PARTS, write_assignment
     from wherefrom.teaching.checks import PARTS
 
     if name is None:
@@ -40,7 +40,7 @@ def assignment(name: str | None, out: Path | None, seed: int | None, as_json: bo
             print_json([dict(zip(columns, row, strict=True)) for row in rows])
         else:
             print_table(columns, rows)
-            echo_err(f"wherefrom assignment {WHOLE} --out DIR writes all of them.")
+            echo_err(f"wherefrom assignment {ALL_PARTS} --out DIR writes all of them.")
         return
     if out is None:
         raise UserError(f"wherefrom assignment {name} needs --out DIR, the folder to write.")

@@ -36,7 +36,7 @@ from wherefrom.teaching.written import CHECKER_FOLDERS, find_problem
 
 HERE = Path(__file__).parent
 MISTAKES = tomllib.loads((HERE / "mistakes.toml").read_text("utf-8"))
-WHOLE = "transformer"  # the assignment with all parts
+ALL_PARTS = "transformer"  # the assignment with all parts
 SOURCES = {"transformer.py": "reference.py", "model.py": "reference_model.py"}
 ASSIGNMENT_FILE = "assignment.json"
 # the modules of this package that run on Gradescope
@@ -52,7 +52,7 @@ GRADER = (
     "sandbox",
     "submissions",
 )
-STOP = 1  # the id of MASK
+MASK_ID = 1  # closes an answer
 Cases = list[dict[str, Any]]
 Draw = Callable[[Generator], Cases]
 
@@ -155,9 +155,9 @@ def _decode(rng: Generator) -> Cases:
     cases: dict[bool, dict[str, Any]] = {}
     while len(cases) < 2:
         table, prompt = rng.normal(size=(97, 12)), [int(i) for i in rng.integers(2, 12, size=5)]
-        said = len(_run(reference, "greedy_decode", [{"toy": table}, prompt, 9, STOP]))
+        said = len(_run(reference, "greedy_decode", [{"toy": table}, prompt, 9, MASK_ID]))
         if said in (5, 9):
-            cases[said == 9] = {"args": [{"toy": table}, prompt, 8, STOP]}
+            cases[said == 9] = {"args": [{"toy": table}, prompt, 8, MASK_ID]}
     return [cases[False], cases[True]]
 
 
@@ -226,12 +226,12 @@ def read_or_make_rubric(name: str) -> tuple[str, Rubric]:
         text = read_text_file(Path(name))
         if re.search(r"(?m)^assignment\s*=", text) is None:
             text = f'assignment = "{ASSIGNMENT_FILE}"\n\n{text}'
-    elif name != WHOLE and name not in PARTS:
-        known = did_you_mean(name, [WHOLE, *PARTS])
+    elif name != ALL_PARTS and name not in PARTS:
+        known = did_you_mean(name, [ALL_PARTS, *PARTS])
         raise UserError(f'there is no assignment "{name}".{known}')
     else:
         text = f'assignment = "{ASSIGNMENT_FILE}"\n'
-        for part in PARTS if name == WHOLE else [name]:
+        for part in PARTS if name == ALL_PARTS else [name]:
             text += f'\n[[answer]]\nid = "{part}"\nkind = "code"\npoints = {PARTS[part][0]}\n'
     try:
         return text, parse_rubric(text, None)

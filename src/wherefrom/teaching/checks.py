@@ -23,7 +23,7 @@ Case = Mapping[str, Any]
 # call(function, rows of arguments) -> for each row the function's result, as `encode` writes it
 Call = Callable[[str, Sequence[Sequence[Any]]], Any]
 PAD, MASK = "□", "⁇"
-LARGEST = 200_000  # numbers in a result
+MAX_RESULT_NUMBERS = 200_000
 # parameters of a model of the course's size
 COUNTS = {"vanilla": 3_323_392, "rotary": 3_290_624}
 COUNTS |= {"synthesizer": 3_076_988, "perceiver": 3_339_776}
@@ -126,7 +126,7 @@ def encode(value: Any) -> Any:
     if hasattr(value, "detach"):  # a tensor of torch
         value = value.detach().cpu().numpy()
     if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "biuf" or value.size > LARGEST:
+        if value.dtype.kind not in "biuf" or value.size > MAX_RESULT_NUMBERS:
             raise Wrong(f"returned {value.size:,} values of type {value.dtype}, not real numbers")
         kind = {"b": "bool", "f": "float"}.get(value.dtype.kind, "int")
         return {"array": value.ravel().tolist(), "shape": list(value.shape), "kind": kind}

@@ -214,17 +214,13 @@ def read_fields(path: Path) -> dict[str, str]:
     return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
-def sum_kilobytes(fields: dict[str, str], *names: str) -> int:
-    return sum(int(fields.get(name, "0 kB").split()[0]) for name in names)
-
-
-def find_processes(root: int, user: int, token: str) -> dict[int, int]:
-    """Process -> kilobytes of its memory, of every process of a submission.
+def find_processes(root: int, user: int, token: str) -> set[int]:
+    """The processes of a submission.
 
     These are the processes of `user`, if one is given; else those below the process `root`, and
     those with the token in their environment, as a process that outlived its parent may be.
     """
-    parents, kilobytes, ours = dict[int, int](), dict[int, int](), set[int]()
+    parents, ours = dict[int, int](), set[int]()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             status = read_fields(path / "status")
@@ -232,7 +228,6 @@ def find_processes(root: int, user: int, token: str) -> dict[int, int]:
                 continue
             number = int(path.name)
             parents[number] = int(status["PPid"])
-            kilobytes[number] = sum_kilobytes(status, "RssAnon", "RssShmem", "VmSwap")
             if user:
                 is_ours = int(status["Uid"].split()[0]) == user
             else:
@@ -243,15 +238,16 @@ def find_processes(root: int, user: int, token: str) -> dict[int, int]:
     while below and not user:
         below = {number for number, parent in parents.items() if parent in below} - ours
         ours |= below
-    return {number: kilobytes[number] for number in ours}
+    return ours
 
 
-def proportional_memory(process: int, kilobytes: int) -> int:
-    """Kilobytes that a process takes, where pages that it shares with others count in parts."""
+def memory_of(process: int) -> int:
+    """Kilobytes that a process takes; pages that it shares with others count in parts."""
     with contextlib.suppress(OSError, ValueError):
         fields = read_fields(Path(f"/proc/{process}/smaps_rollup"))
-        return sum_kilobytes(fields, "Pss_Anon", "Pss_Shmem", "SwapPss")
-    return kilobytes
+        names = ("Pss_Anon", "Pss_Shmem", "SwapPss")
+        return sum(int(fields.get(name, "0 kB").split()[0]) for name in names)
+    return 0
 
 
 def unused_user() -> int:

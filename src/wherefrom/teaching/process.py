@@ -34,7 +34,7 @@ from wherefrom.teaching.isolation import (
     find_processes,
     hidden_folders,
     library_folder,
-    proportional_memory,
+    memory_of,
     python_folders,
 )
 
@@ -252,21 +252,17 @@ class SandboxProcess:
 
     # ---- memory, and the end
 
-    def find_processes(self) -> dict[int, int]:
-        """Process -> kilobytes of its memory, of all processes of this submission."""
+    def find_processes(self) -> set[int]:
+        """All processes of this submission."""
         # once the process has ended, its number may be that of another one
         root = self.process.pid if self.process.poll() is None else 0
-        return find_processes(root, self.user, self.token) if IS_LINUX else {}
+        return find_processes(root, self.user, self.token) if IS_LINUX else set()
 
     def _takes_too_much(self) -> bool:
         """Whether all processes together take more memory than allowed, if no group limits it."""
         if self.group is not None:
             return False
-        allowed = self.limits.memory * (1 << 20)  # kilobytes
-        processes = self.find_processes()
-        if sum(processes.values()) <= allowed:
-            return False
-        return sum(proportional_memory(*process) for process in processes.items()) > allowed
+        return sum(map(memory_of, self.find_processes())) > self.limits.memory * (1 << 20)
 
     def kill(self) -> None:
         """End the process; another thread that waits for a reply notices it."""

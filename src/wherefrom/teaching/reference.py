@@ -1,4 +1,4 @@
-"""A Transformer's parts in numpy: the assignment and its reference solution.
+"""A Transformer's parts in numpy, as the assignment asks for them.
 
 Shapes: T positions, S keys, d width, m latents. Every row of a sequence is one position. A mask is
 True where a query (row) may look at a key (column).

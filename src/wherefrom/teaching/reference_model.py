@@ -1,4 +1,4 @@
-"""The whole model in torch: the part "variants" and its reference solution.
+"""The whole model in torch, as the part "variants" asks for it.
 
 The course's size: vocabulary 256, block 128 (so 127 inputs), 4 layers, 8 heads, width 256,
 feed-forward 1024; LayerNorm before each half of a block and before the head, which has no bias.
