@@ -28,7 +28,7 @@ from wherefrom.training.record import read_record, update_run
 from wherefrom.training.run_folder import load_run
 
 RUNS = ("pre", "fine")
-WRITTEN = ("recall", "documents", "telling", "grades", "names")  # sections with questions 2 and 3
+WRITTEN = ("recall", "documents", "confidence", "grades", "names")  # sections with questions 2 and 3
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ class TestReport:
         assert answered >= set(WRITTEN)
         assert "questions only" in section(report, "recall")["sentence"]
         assert " ." not in section(report, "recall")["sentence"]
-        made = section(report, "made")
+        made = section(report, "training")
         assert "of training in pre." in made["sentence"]
         assert [row[0] for row in made["table"]["rows"]].count("passes of read") == 1
 

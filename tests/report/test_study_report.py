@@ -19,7 +19,7 @@ from wherefrom.training.record import read_record, update_run
 IDS = list(dict.fromkeys(words["id"] for words in SECTION_WORDS["section"]))
 JUDGED = {
     "documents",
-    "telling",
+    "confidence",
     "grades",
     "risk",
     "probabilities",
@@ -201,7 +201,7 @@ def test_figures_draw_what_the_records_hold(report):
     bins = section(report, "calibration")["figure"]["data"][1]
     wanted = record["internal"]["groups"]["together"]["reliability"]
     assert bins["x"] == [one["confidence"] for one in wanted]
-    bars = section(report, "telling")["figure"]["data"]
+    bars = section(report, "confidence")["figure"]["data"]
     assert [sum(one["y"]) for one in bars] == [4, 3]
     names = section(report, "names")["figure"]["data"][0]
     assert names["x"] == ["United Kingdom", "Czechia", "others", "no known place"]
@@ -231,7 +231,7 @@ def test_examples_show_the_ends_of_each_verdict_with_their_lines(report):
 
 
 def test_what_was_trained_on_what_has_hashes_seed_and_command(report, run):
-    rows = dict(section(report, "made")["table"]["rows"])
+    rows = dict(section(report, "training")["table"]["rows"])
     info = json.loads((run / "run.json").read_text("utf-8"))
     assert rows["corpus, SHA-256"] == info["data"]["corpus"]["sha256"]
     assert rows["weights, SHA-256"] == info["sha256"]

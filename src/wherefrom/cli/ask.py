@@ -35,7 +35,7 @@ MAX_STDIN_BYTES = 1 << 28  # read from a pipe
 # sections of the report that `judge` prints; --json has the other metrics and all intervals
 JUDGE_SECTIONS = (
     "documents",
-    "telling",
+    "confidence",
     "grades",
     "silence",
     "risk",

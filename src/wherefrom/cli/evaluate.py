@@ -94,7 +94,7 @@ def evaluate(
     elif out is None and not samples:
         click.echo("\n".join(answer.text for answer in found.answers))
     if judged:
-        print_sections(make_report(run), ("telling", "grades", "verdicts"))
+        print_sections(make_report(run), ("confidence", "grades", "verdicts"))
     if samples:
         drawn = found.pick_samples(samples, seed)
         rows = [(question, answer, said or "(empty)") for question, answer, said in drawn]

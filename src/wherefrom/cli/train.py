@@ -155,7 +155,7 @@ def study(
         return
     print_recall(result.rows, relations_of=("model", "reader"))
     for section in report["sections"]:
-        if section["id"] in ("telling", "grades", "silence") and not section["missing"]:
+        if section["id"] in ("confidence", "grades", "silence") and not section["missing"]:
             click.echo(section["sentence"])
     for warning in compare_rows(result.rows):
         click.echo(warning)

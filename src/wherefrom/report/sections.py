@@ -227,7 +227,7 @@ def _scores(judgement: Facts) -> dict[str, Facts]:
     return {name: {**score, **score["groups"]["together"]} for name, score in scores}
 
 
-def telling(records: Records) -> Facts:
+def confidence(records: Records) -> Facts:
     """Whether right answers can be told from wrong ones, by what the model gives away."""
     judgement = records.judgement or {}
     scores, unmeasured = _scores(judgement), {"value": None}
@@ -491,7 +491,7 @@ def curves(records: Records) -> Facts | None:
     return {"steps": steps, "loss": loss, "speed": speed, "rows": rows, "figure": figure}
 
 
-def made(records: Records) -> Facts:
+def training(records: Records) -> Facts:
     """Data with hashes, model, seed, command, time and versions."""
     run, job = records.run, records.run.job
     model: Facts = job.model.model_dump() if isinstance(job, JobRecord) else {}

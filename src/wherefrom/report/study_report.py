@@ -41,7 +41,7 @@ FORMATS = ("html", "json")
 FORMAT = 2
 # in the report on a model that others trained: sections that keep their question, and sections that
 # are left out
-QUESTIONS_OF_AUDITS = ("telling", "grades")
+QUESTIONS_OF_AUDITS = ("confidence", "grades")
 NOT_IN_AUDITS = ("documents", "names", "leaning", "twins", "curves")
 NOT_IN_BASE_STUDIES = ("names", "leaning")  # of a model that others trained
 SECTION_WORDS = tomllib.loads(
@@ -209,7 +209,7 @@ def make_report(run_folder: str | Path, **replaced: Any) -> dict[str, Any]:
         "run": str(records.folder),
         "title": records.folder.resolve().name,
         "warning": (facts.get("recall") or {}).get("warning", ""),
-        "sentence": next(section["sentence"] for section in written if section["id"] == "made"),
+        "sentence": next(section["sentence"] for section in written if section["id"] == "training"),
         "headlines": headlines,
         "questions": [
             {
