@@ -19,14 +19,9 @@ from wherefrom.cli import main
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-# a slow or busy machine is no reason for a property to fail
-settings.register_profile("wherefrom", deadline=None)
+# a slow or busy machine is no reason for a property to fail; 40 examples, as there are many runs
+settings.register_profile("wherefrom", deadline=None, max_examples=40)
 settings.load_profile("wherefrom")
-
-
-def pytest_collection_modifyitems(items):
-    """The longest tests first, so that no worker is left alone with them at the end."""
-    items.sort(key=lambda item: not item.name.startswith("test_nothing_has_changed"))
 
 
 Ended = namedtuple("Ended", "code out err")  # how a command ended and what it said
