@@ -316,9 +316,7 @@ def _write_section(words: dict[str, Any], records: Records) -> tuple[dict[str, A
                 "rows": facts["rows"],
                 "folded": words.get("folded", False),  # it is long, and shown on request
             }
-    except (
-        RECORD_ERRORS
-    ) as problem:  # records of a shape that this version does not know cost this section
+    except RECORD_ERRORS as problem:  # of a shape that this version does not know
         missing["sentence"] = (
             "The run's records on this cannot be read: they are of another version, or broken "
             f"({type(problem).__name__}: {problem})."
