@@ -28,7 +28,13 @@ from wherefrom.training.record import read_record, update_run
 from wherefrom.training.run_folder import load_run
 
 RUNS = ("pre", "fine")
-WRITTEN = ("recall", "documents", "confidence", "grades", "names")  # sections with questions 2 and 3
+WRITTEN = (
+    "recall",
+    "documents",
+    "confidence",
+    "grades",
+    "names",
+)  # sections with questions 2 and 3
 
 
 @pytest.fixture(scope="module")

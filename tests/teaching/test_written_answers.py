@@ -322,13 +322,12 @@ def test_every_file_appears_and_none_overwrites_another(tmp_path):
     (tmp_path / "ANN.toml").write_text(right)
     (tmp_path / "s09.md").write_text("q = beta k_j")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "table.csv").write_text("student,id,answer\nAnn,1,q=beta*k_j\nbob,1,q=k_j\n")
-    (tmp_path / "bad.csv").write_bytes(b"\xff")
+    (tmp_path / "bad.toml").write_bytes(b"\xff")
     (tmp_path / ".DS_Store").write_bytes(b"")
     graded = grade_folder(tmp_path, ASKED)
     assert set(graded) == {
         *("J Doe.toml", "J. Doe.toml", "first.toml", "second.toml", "ann", "ANN.toml", "s09.md"),
-        *("empty", "table.csv: Ann", "table.csv: bob", "bad.csv"),
+        *("empty", "bad.toml"),
     }
     names = result_names(graded.values())
     assert len({name.casefold() for name in names}) == len(graded)
@@ -337,7 +336,7 @@ def test_every_file_appears_and_none_overwrites_another(tmp_path):
     assert (totals["J Doe.toml"], totals["J. Doe.toml"]) == (1, 0)
     assert (totals["first.toml"], totals["second.toml"]) == (1, 0)
     assert "second.toml" in graded["first.toml"].notes[0]
-    for unread in ("s09.md", "ann", "bad.csv", "empty"):
+    for unread in ("s09.md", "ann", "bad.toml", "empty"):
         assert words(graded[unread]) == ["not read"], unread
         assert graded[unread].notes
     assert graded["s09.md"].student == "s09"
@@ -380,28 +379,6 @@ def test_the_folder_of_one_student(tmp_path):
     (result,) = grade_folder(tmp_path, COURSE, of_one=True).values()
     assert [answer.score for answer in result.answers] == [3.0, 4.0, 0.0]
     assert "two answers" in result.notes[0]
-
-
-def test_answers_in_a_table(tmp_path):
-    text = "student,id,answer\nann,1b,q = βk_a + βk_b\nann,9,x\nbob,1a,A A'\n"
-    (tmp_path / "t.csv").write_text(text, "utf-8")
-    graded = grade_folder(tmp_path / "t.csv", COURSE)
-    assert words(graded["t.csv: ann"]) == ["no answer", "proved", "no answer"]
-    assert graded["t.csv: ann"].notes == ['the rubric does not ask for "9".']
-    assert words(graded["t.csv: bob"]) == ["proved", "no answer", "no answer"]
-
-
-def test_rows_of_a_table_are_nobody_elses(tmp_path):
-    """Without a column of students, all rows were taken for one student's."""
-    (tmp_path / "t.csv").write_text("Name,1a,1b\nann,M=A A',\nbob,M=B,\n", "utf-8")
-    (result,) = grade_folder(tmp_path / "t.csv", COURSE).values()
-    assert words(result) == ["not read"] * 3
-    assert "needs the columns" in result.notes[0]
-    (tmp_path / "t.csv").write_text("Student,ID,Answer\nann,1a,A A'\n,1a,B\n", "utf-8")
-    graded = grade_folder(tmp_path / "t.csv", COURSE)
-    assert [result.student for result in graded.values()] == ["ann", ""]
-    assert [words(result)[0] for result in graded.values()] == ["proved", "refuted"]
-    assert "have no student" in graded["t.csv: "].notes[0]
 
 
 def test_many_names_of_results_take_no_time():

@@ -27,7 +27,7 @@ from wherefrom.teaching.submissions import (
 DEFAULT_LIMITS = SandboxLimits()
 MAX_PRINTED_CHARS = 1000
 NO_ANSWER = "there is no answer to this question."
-EXPECTED_ANSWERS = "answers in a .toml or .csv file"
+EXPECTED_ANSWERS = "answers in a .toml file"
 EXPECTED_CODE = f"code in a folder with {' or '.join(CODE_FILES)}"
 # (group of cases, title of a check) -> (verdict, sentence)
 Outcomes = dict[tuple[str, str], tuple[str, str]]

@@ -98,7 +98,7 @@ def write_results(results: Sequence[Result], out: Path) -> None:
 
 def result_names(results: Iterable[Result]) -> list[str]:
     """A name for the files of each result; no two are the same, even in lower case."""
-    return unique_names(re.sub(r"\.(toml|csv)$", "", result.submission) for result in results)
+    return unique_names(result.submission.removesuffix(".toml") for result in results)
 
 
 def unique_names(texts: Iterable[str]) -> list[str]:

@@ -5,8 +5,6 @@ What cannot be read is a note of its submission. Links are never followed.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 import stat
@@ -24,9 +22,7 @@ from wherefrom.teaching.rubric import (
 )
 
 MAX_CODE_BYTES = 50 << 20
-MAX_TABLE_ROWS = 20_000
 MAX_NAME_CHARS = 100  # of a student
-TABLE_COLUMNS = ("student", "id", "answer")
 CODE_FILES = ("adapters.py", "transformer.py", "model.py")
 DOCUMENTS = (".docx", ".html", ".ipynb", ".md", ".odt", ".pdf", ".rtf", ".tex", ".txt")
 UNREAD_ANSWER = "a part of the submission could not be read, and may answer this question."
@@ -65,11 +61,11 @@ def read_submissions(path: Path, *, of_one: bool = False) -> list[Submission]:
         raise UserError(f"{path} cannot be read: No such file or directory.")
     is_one = not path.is_dir() or of_one or any((path / name).is_file() for name in CODE_FILES)
     if is_one:
-        return _read_entry(path)
+        return [_read_entry(path)]
     entries = [entry for entry in sorted(path.iterdir()) if not is_passed_over(entry)]
     if not entries:
         raise UserError(f"{path} holds no submissions: one file or folder per student is expected.")
-    return [submission for entry in entries for submission in _read_entry(entry)]
+    return [_read_entry(entry) for entry in entries]
 
 
 def passed_over(path: Path) -> list[str]:
@@ -81,12 +77,12 @@ def passed_over(path: Path) -> list[str]:
 
 def is_passed_over(path: Path) -> bool:
     """Whether a path is no submission but a trace of a program, such as .git or __MACOSX."""
-    is_answer = path.is_file() and (is_toml(path) or is_table(path))
+    is_answer = path.is_file() and is_toml(path)
     return path.name.startswith("._" if is_answer else (".", "__"))
 
 
-def _read_entry(path: Path) -> list[Submission]:
-    """The submissions of a file or folder of the class: several only in a table."""
+def _read_entry(path: Path) -> Submission:
+    """The submission of a file or folder of the class."""
     path = path if path.name else path.resolve()  # it may be given as "."
     name = printable(path.name)
     submission = Submission(name, name if path.is_dir() else printable(path.stem))
@@ -94,17 +90,11 @@ def _read_entry(path: Path) -> list[Submission]:
         _note_unread(submission, f"{name} is a symbolic link, which is not followed.")
     elif path.is_dir():
         _read_folder(path, submission)
-    elif is_table(path):
-        return _read_table(path, submission) or [submission]
     elif is_toml(path):
         _read_file(path, submission)
     else:
         submission.others.append(name)
-    return [submission]
-
-
-def is_table(path: Path) -> bool:
-    return path.suffix.lower() == ".csv"
+    return submission
 
 
 def is_toml(path: Path) -> bool:
@@ -117,10 +107,7 @@ def _read_folder(folder: Path, submission: Submission) -> None:
     if code is not None:
         _read_code(code, submission)
     for path in _walk(folder, submission):
-        if is_table(path):
-            for table in _read_table(path, submission):
-                _merge(table, submission)
-        elif is_toml(path):
+        if is_toml(path):
             _read_file(path, submission)
         elif code is None or not path.is_relative_to(code) or is_document(path):
             submission.others.append(printable(str(path.relative_to(folder))))
@@ -237,65 +224,12 @@ def _add_row(row: Mapping[str, Any], where: str, submission: Submission) -> None
         has_name = name == "answer" or re.match(rf"[\s$\\(\[]*{re.escape(name)}\s*(=|≈)", formula)
         formulas.append(formula if has_name else f"{name}={formula}")
     formulas = [formula for formula in formulas if formula.strip()]
-    _add_answer(id_, tuple(formulas), submission)
-
-
-def _add_answer(id_: str, formulas: tuple[str, ...], submission: Submission) -> None:
     if id_ in submission.answers:
         submission.notes.append(
             f'there are two answers with the id "{id_[:40]}"; the first one counts.'
         )
     elif formulas:
-        submission.answers[id_] = formulas
-
-
-def _read_table(path: Path, around: Submission) -> list[Submission]:
-    """The students of a CSV file with the columns student, id and answer."""
-    text = _read_text(path, around)
-    if text is None:
-        return []
-    try:
-        rows = list(csv.DictReader(io.StringIO(text)))
-    except csv.Error as mistake:
-        _note_unread(around, f"{path.name} is not valid CSV: {mistake}.")
-        return []
-    if len(rows) > MAX_TABLE_ROWS:
-        around.notes.append(f"of {path.name} only the first {MAX_TABLE_ROWS} rows were read.")
-    found: dict[str, Submission] = {}
-    for row in rows[:MAX_TABLE_ROWS]:
-        cells = read_cells(row)
-        if not {"id", "answer"} <= set(cells):
-            _note_unread(around, f'{path.name} needs the columns "student", "id" and "answer".')
-            return []
-        student = printable(cells.get("student", around.student))[:MAX_NAME_CHARS]
-        fresh = Submission(f"{path.name}: {student}", student, notes=list(around.notes))
-        if not student:
-            fresh.notes.append(f"rows of {path.name} have no student.")
-        submission = found.setdefault(student, fresh)
-        if cells["id"] and cells["answer"]:
-            _add_answer(cells["id"], (cells["answer"],), submission)
-    if not found:
-        _note_unread(around, f"{path.name} has no rows.")
-    return list(found.values())
-
-
-def read_cells(row: Mapping[str | None, str | None]) -> dict[str, str]:
-    """Column -> text of a row of a table; the names of our own columns in lower case."""
-    cells = {}
-    for column, text in row.items():
-        if column is None:  # more cells than columns
-            continue
-        name = column.strip()
-        name = name.lower() if name.lower() in TABLE_COLUMNS else name
-        cells[name] = (text or "").strip()
-    return cells
-
-
-def _merge(other: Submission, submission: Submission) -> None:
-    """Add the answers of another file of the same student."""
-    for id_, formulas in other.answers.items():
-        _add_answer(id_, formulas, submission)
-    submission.notes += other.notes
+        submission.answers[id_] = tuple(formulas)
 
 
 def _note_unread(submission: Submission, note: str) -> None:
