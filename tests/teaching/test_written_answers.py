@@ -137,16 +137,16 @@ def test_latex_in_quotes_is_read_as_it_stands(text):
 @pytest.mark.parametrize(
     "text",
     [
-        ".".join(["a"] * 450_000) + " = 1",  # this took hours
-        "x = {" + ".".join(["a"] * 450_000) + " = 1}",
-        ".".join(['"\u2028"'] * 100_000) + " = 1",
-        "\n".join("a." * 190 + f"b{number} = 1" for number in range(2_300)),
-        'x = """' + '\\"""' * 220_000,
-        'x = "' + "\\n" * 450_000 + '"',
-        "x = '''" + "''" * 450_000,
-        "x = " + "[" * 900_000,
-        "x = " + "9" * 900_000,
-        "\n".join(f"[a.b{number}.c]" for number in range(60_000)),
+        ".".join(["a"] * 110_000) + " = 1",  # this took hours
+        "x = {" + ".".join(["a"] * 110_000) + " = 1}",
+        ".".join(['"\u2028"'] * 25_000) + " = 1",
+        "\n".join("a." * 190 + f"b{number} = 1" for number in range(600)),
+        'x = """' + '\\"""' * 55_000,
+        'x = "' + "\\n" * 110_000 + '"',
+        "x = '''" + "''" * 110_000,
+        "x = " + "[" * 225_000,
+        "x = " + "9" * 225_000,
+        "\n".join(f"[a.b{number}.c]" for number in range(15_000)),
     ],
     ids=lambda text: text[:20],
 )
@@ -154,7 +154,7 @@ def test_a_hostile_file_is_read_or_refused_in_time(text):
     start = time.process_time()
     with contextlib.suppress(UserError):
         parse_toml(text)
-    assert time.process_time() - start < 10
+    assert time.process_time() - start < 5
 
 
 COURSE = """

@@ -21,7 +21,7 @@ from wherefrom.errors import UserError, did_you_mean
 from wherefrom.storage import read_json
 from wherefrom.teaching.checks import CREDIT, PARTS, decode, earned_share, part_of
 
-MAX_FILE_BYTES = 1_000_000
+MAX_FILE_BYTES = 250_000
 MAX_QUESTIONS = 500
 MAX_DOTS = 200  # in a line: the time to read a key with dots grows with the square of their number
 GROUPS = ("handed out", "hidden")  # of the cases of an assignment
