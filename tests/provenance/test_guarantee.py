@@ -70,7 +70,7 @@ def test_the_start_depends_on_neither_grades_nor_the_size_of_the_scores(rows, ra
     random.shuffle(shuffled)
     groups = np.arange(scores.size) // 2
     starts = {
-        guarantee.find_lowest(scores, grades, groups, 0.1, 0.1).first
+        Guarantee(scores, grades, groups, 0.1, 0.9).first_
         for grades in (errors, np.array(shuffled, dtype=bool), ~errors)
     }
     assert len(starts) == 1

@@ -45,8 +45,9 @@ def judge(lab, subject, answer, *, evidence=True, calibrated=True, always=False,
     confidence = controlled(lab.confidence, **numbers) if calibrated else None
     asked = AskedRun(lab.run, lab.evidence if evidence else None, confidence, PLACES)
     table = SignalTable((answer,), {"log_probability": np.array([-1.0])})
-    (rated,) = asked.rate([question(subject)], [subject], table)
-    return verdicts.decide(rated, asked.choose_rule(AskOptions(always_answer=always)))
+    options = AskOptions(always_answer=always)
+    (verdict,) = asked.judge_answers([question(subject)], [subject], table, options)
+    return verdict
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ to lie apart are no evidence; without errors every group counts once, which is e
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -40,7 +40,8 @@ class Guarantee:
     `threshold_` (infinite if nothing can be guaranteed: then nothing is shown), `bound_` (the upper
     confidence bound of the share of errors at the threshold; 1 without a threshold), `coverage_`
     (the share of the given answers that are shown), `shown_` and `wrong_` (how many answers are
-    shown, and how many of these are errors). `Guarantee(scores, errors)` fits at once.
+    shown, and how many of these are errors), `first_` (the threshold where the tests began).
+    `Guarantee(scores, errors)` fits at once.
     The names without an underscore are the same.
     """
 
@@ -62,21 +63,45 @@ class Guarantee:
             self.fit(scores, errors, groups)
 
     def fit(
-        self, scores: ArrayLike, errors: ArrayLike, groups: ArrayLike | None = None
+        self,
+        scores: ArrayLike,
+        errors: ArrayLike,
+        groups: ArrayLike | None = None,
+        least: float = -math.inf,
     ) -> Guarantee:
-        """Test thresholds on graded answers.
+        """Test thresholds on graded answers, from high to low, until one fails.
 
         scores: higher for answers that are more likely right. errors: whether each is wrong.
-        groups: the subject of each answer; without them, every answer is one of its own.
+        groups: the subject of each answer; without them, every answer is one of its own. least: no
+        threshold below is tested; it must not depend on the errors.
         """
         values, wrong = _columns(scores, errors)
         names = np.arange(values.size) if groups is None else np.asarray(groups)
         if names.shape != values.shape:
             raise UserError(f"groups must name the subject of each of the {values.size} answers.")
-        found = find_lowest(values, wrong, names, self.risk, 1 - self.confidence)
-        self.threshold_, self.bound_ = found.threshold, found.bound
-        self.shown_, self.wrong_ = found.shown, found.wrong
-        self.coverage_ = float((values >= self.threshold_).mean()) if values.size else 0.0
+        self.threshold_, self.bound_, self.first_ = math.inf, 1.0, math.inf
+        self.coverage_, self.shown_, self.wrong_ = 0.0, 0, 0
+        order = np.argsort(-values, kind="stable")
+        order = order[values[order] >= least]
+        if not order.size:
+            return self
+        falling, delta = values[order], 1 - self.confidence
+        last = np.flatnonzero(np.append(falling[1:] != falling[:-1], True))  # of each threshold
+        shown, errors_shown = last + 1, np.cumsum(wrong[order])[last]
+        factor = _design_effects(wrong[order], names[order])[last]
+        tails = tail(errors_shown / factor, shown / factor, self.risk)
+        failed = np.append(np.where(errors_shown < shown, tails, 1.0) > delta, True)
+        subjects = np.unique(names).size
+        least_shown = first_count(subjects, self.risk, delta) * values.size / subjects
+        reached = shown >= least_shown - 1e-9
+        start = int(np.argmax(reached)) if reached.any() else last.size - 1
+        self.first_ = float(falling[last[start]])
+        i = start + int(np.argmax(failed[start:])) - 1
+        if i >= start:
+            self.threshold_ = float(falling[last[i]])
+            self.shown_, self.wrong_ = int(shown[i]), int(errors_shown[i])
+            self.bound_ = upper_bound(self.wrong_ / factor[i], self.shown_ / factor[i], delta)
+            self.coverage_ = self.shown_ / values.size
         return self
 
     def predict(self, scores: ArrayLike) -> Bools:
@@ -123,50 +148,6 @@ def _columns(scores: ArrayLike, errors: ArrayLike) -> tuple[Floats, Bools]:
     if raw.dtype != np.bool_ and not np.isin(raw, (0, 1)).all():
         raise UserError("errors must be true or false (or 1 and 0), one for each answer.")
     return values, raw.astype(np.bool_)
-
-
-class LowestThreshold(NamedTuple):
-    """The lowest threshold that passed (infinite if none), how many answers it shows, how many of
-    them are wrong, and the bound; first: the threshold where the tests began."""
-
-    threshold: float
-    shown: int
-    wrong: int
-    bound: float
-    first: float
-
-
-def find_lowest(
-    scores: Floats,
-    errors: Bools,
-    groups: NDArray[Any],
-    risk: float,
-    delta: float,
-    least: float = -math.inf,
-) -> LowestThreshold:
-    """Fixed-sequence testing of the scores as thresholds, from high to low.
-
-    Nothing is guaranteed if the first test fails, and all that passed before the first failure is.
-    Thresholds below `least`, which must not depend on the errors, are not tested.
-    """
-    order = np.argsort(-scores, kind="stable")
-    order = order[scores[order] >= least]
-    if not order.size:
-        return LowestThreshold(math.inf, 0, 0, 1.0, math.inf)
-    falling = scores[order]
-    last = np.flatnonzero(np.append(falling[1:] != falling[:-1], True))  # of each threshold
-    shown, wrong = last + 1, np.cumsum(errors[order])[last]
-    factor = _design_effects(errors[order], groups[order])[last]
-    tails = np.where(wrong < shown, tail(wrong / factor, shown / factor, risk), 1.0)
-    failed = np.append(tails > delta, True)
-    subjects = np.unique(groups).size
-    reached = shown * (subjects / scores.size) >= first_count(subjects, risk, delta) - 1e-9
-    start = int(np.argmax(reached)) if reached.any() else last.size - 1
-    first, i = float(falling[last[start]]), start + int(np.argmax(failed[start:])) - 1
-    if i < start:
-        return LowestThreshold(math.inf, 0, 0, 1.0, first)
-    bound = upper_bound(wrong[i] / factor[i], shown[i] / factor[i], delta)
-    return LowestThreshold(float(falling[last[i]]), int(shown[i]), int(wrong[i]), bound, first)
 
 
 def _design_effects(errors: Bools, groups: NDArray[Any]) -> Floats:

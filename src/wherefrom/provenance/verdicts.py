@@ -201,21 +201,6 @@ class ShowRule:
     always_answer: bool = False
 
 
-@dataclass(frozen=True)
-class RatedAnswer:
-    """One answer and all that decides about it.
-
-    support: what the text says, None without a text. probabilities: by target and mode.
-    """
-
-    question: str
-    subject: str
-    answer: str
-    signals: Mapping[str, float | None]
-    support: Support | None
-    probabilities: Mapping[str, Mapping[str, float | None]]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class AskedRun:
     """A run with what verdicts on its answers rest on: the text and the confidence, if any.
@@ -239,18 +224,17 @@ class AskedRun:
         if not questions:
             return []
         table = self._read_answers(questions, subjects, options)
-        rule = self.choose_rule(options)
-        rated = self.rate(questions, subjects, table, only_lines)
-        return [decide(each, rule) for each in rated]
+        return self.judge_answers(questions, subjects, table, options, only_lines)
 
-    def rate(
+    def judge_answers(
         self,
         questions: Sequence[str],
         subjects: Sequence[str],
         table: SignalTable,
+        options: AskOptions,
         only_lines: Sequence[Collection[int]] | None = None,
-    ) -> list[RatedAnswer]:
-        """The answers of a table with what the text says about them, and their probabilities."""
+    ) -> list[Verdict]:
+        """A verdict on each answer of a table."""
         answers, signals = table
         support: list[Support] | None = None
         if self.evidence is not None:
@@ -263,24 +247,26 @@ class AskedRun:
                 templates=relations,
                 only_lines=only_lines,
             )
-        probabilities: dict[str, dict[str, Floats | None]] = {}
+        likely: dict[str, dict[str, Floats | None]] = {FROM_TEXT: {}, RIGHT: {}}
         if self.confidence is not None:
-            probabilities = self.confidence.probabilities(signals, support)
-            right = probabilities[RIGHT][CHECKED]
+            likely = self.confidence.probabilities(signals, support)
+            right = likely[RIGHT][CHECKED]
             if support is not None and right is not None:  # lines that contradict the answer
                 shares = np.array([one.share for one in support])
-                probabilities[RIGHT][CHECKED] = np.minimum(right, shares)
-        return [
-            RatedAnswer(
+                likely[RIGHT][CHECKED] = np.minimum(right, shares)
+        rule = self.choose_rule(options)
+        verdicts = []
+        for i, question in enumerate(questions):
+            rated = Verdict(
                 question=question,
                 subject=subjects[i],
                 answer=answers[i],
-                signals={name: _number(column[i]) for name, column in signals.items()},
-                support=None if support is None else support[i],
-                probabilities=_row(probabilities, i),
+                from_text=_row(likely[FROM_TEXT], i),
+                right=_row(likely[RIGHT], i),
+                signals=_row(signals, i),
             )
-            for i, question in enumerate(questions)
-        ]
+            verdicts.append(decide(rated, None if support is None else support[i], rule))
+        return verdicts
 
     def _read_answers(
         self, questions: Sequence[str], subjects: Sequence[str], options: AskOptions
@@ -309,13 +295,13 @@ class AskedRun:
         return ShowRule(target, threshold, internal, options.always_answer)
 
 
-def decide(rated: RatedAnswer, rule: ShowRule) -> Verdict:
-    """The verdict on one answer.
+def decide(rated: Verdict, support: Support | None, rule: ShowRule) -> Verdict:
+    """The whole verdict on an answer with its probabilities, by what the text says (None without).
 
     It is shown if a line states it and its probability reaches the threshold. Without a confidence
     the line alone decides, without a text the internal probability.
     """
-    support, likely = rated.support, rated.probabilities.get(rule.target, {})
+    likely = rated.from_text if rule.target == FROM_TEXT else rated.right
     passes_internal = _reaches(likely.get(INTERNAL), rule.internal_threshold)
     if support is None:
         is_answer = bool(rated.answer)
@@ -325,27 +311,21 @@ def decide(rated: RatedAnswer, rule: ShowRule) -> Verdict:
         is_supported = support.states_answer
         passes = rule.threshold is None or _reaches(likely.get(CHECKED), rule.threshold)
     is_shown = rule.always_answer or (is_supported and passes and is_answer)
-    return Verdict(
-        question=rated.question,
-        subject=rated.subject,
-        answer=rated.answer,
+    return replace(
+        rated,
         shown=rated.answer if is_shown else DONT_KNOW,
-        why=explain(rated, rule, is_below=is_supported and not passes),
-        from_text=rated.probabilities.get(FROM_TEXT, {}),
-        right=rated.probabilities.get(RIGHT, {}),
+        why=explain(rated, support, rule, is_below=is_supported and not passes),
         shown_internal=passes_internal and is_answer,
-        signals=rated.signals,
         **(_fields_of_text(support) if support else {}),
     )
 
 
-def _row(
-    probabilities: Mapping[str, Mapping[str, Floats | None]], row: int
-) -> dict[str, dict[str, float | None]]:
-    """The probabilities of one row, by target and mode."""
+def _row(columns: Mapping[str, Floats | None], row: int) -> dict[str, float | None]:
+    """One row of some columns, for JSON: what is undefined or infinite is None."""
+    values = {name: None if column is None else column[row] for name, column in columns.items()}
     return {
-        target: {mode: None if p is None else _number(p[row]) for mode, p in modes.items()}
-        for target, modes in probabilities.items()
+        name: None if value is None or not math.isfinite(value) else float(value)
+        for name, value in values.items()
     }
 
 
@@ -363,8 +343,3 @@ def _fields_of_text(support: Support) -> dict[str, Any]:
         "similar": support.similar,
         "stated": support.stated,
     }
-
-
-def _number(value: float) -> float | None:
-    """A number for JSON: what is undefined or infinite is None."""
-    return float(value) if math.isfinite(value) else None

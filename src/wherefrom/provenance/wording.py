@@ -11,7 +11,7 @@ from wherefrom.provenance.confidence.threshold import NEVER, TestedThreshold
 from wherefrom.provenance.evidence import EvidenceLine, StatedValue, Support
 
 if TYPE_CHECKING:
-    from wherefrom.provenance.verdicts import RatedAnswer, ShowRule, Verdict
+    from wherefrom.provenance.verdicts import ShowRule, Verdict
 
 STATED, REMEMBERED = SUPPORTED = ("stated", "remembered")
 DONT_KNOW = "I don't know"
@@ -73,15 +73,15 @@ def _describe_probability(verdict: Verdict) -> str:
     return f" {percent(right).capitalize()} likely to be right."
 
 
-def explain(rated: RatedAnswer, rule: ShowRule, *, is_below: bool) -> str:
+def explain(rated: Verdict, support: Support | None, rule: ShowRule, *, is_below: bool) -> str:
     """Why an answer has its verdict and is shown or not; `is_below`: it is below the threshold."""
-    reasons = [_explain_support(rated.subject, rated.answer, rated.support)]
+    reasons = [_explain_support(rated.subject, rated.answer, support)]
     if rule.threshold is None:
         reasons.append(NO_CALIBRATION)
     else:
         reasons += _explain_threshold(rule.threshold, rule.target, is_below=is_below)
-    if rated.support is not None and rated.support.similar:
-        names = [f"{shorten(line.subject)} (line {line.line})" for line in rated.support.similar]
+    if support is not None and support.similar:
+        names = [f"{shorten(line.subject)} (line {line.line})" for line in support.similar]
         reasons.append(f"did you mean {_join(names, 'or')}?")
     return "; ".join(reasons)
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.calibration import Number
-from wherefrom.provenance.guarantee import fewest_answers, find_lowest
+from wherefrom.provenance.guarantee import Guarantee, fewest_answers
 
 DELTA = 0.05  # how often a guarantee may fail
 ESTIMATE_DELTA = 0.25  # the same for an estimate: 27 answers without a mistake at a risk of 5 %
@@ -87,13 +87,14 @@ def find_threshold(
     lowest = HALF  # that the unseen allow: just above the first of them that is too many
     if unseen.size > most_unseen:
         lowest = max(HALF, math.nextafter(np.sort(unseen)[-most_unseen - 1], math.inf))
-    found = find_lowest(confidence, misses, subjects, risk, DELTA, HALF)
-    is_guaranteed = found.shown > 0 and lowest <= found.first
+    graded = (confidence, misses, subjects)
+    found = Guarantee(risk=risk, confidence=1 - DELTA).fit(*graded, least=HALF)
+    is_guaranteed = found.shown_ > 0 and lowest <= found.first_
     if is_guaranteed:
-        found = find_lowest(confidence, misses, subjects, risk, DELTA, lowest)
+        found.fit(*graded, least=lowest)
         used = found.threshold
     else:
-        likely = find_lowest(confidence, misses, subjects, risk, ESTIMATE_DELTA, HALF)
+        likely = Guarantee(risk=risk, confidence=1 - ESTIMATE_DELTA).fit(*graded, least=HALF)
         used = min(NEVER, max(likely.threshold, lowest, 1 - risk))
     shown = confidence >= used
     given, wrong = int(shown.sum()), int((shown & misses).sum())
@@ -101,10 +102,12 @@ def find_threshold(
     about["subjects"] = np.unique(subjects).size
     if is_guaranteed:
         return TestedThreshold(threshold=used, bound=found.bound, **about)
-    first = confidence >= found.first
+    first = confidence >= found.first_
     why = f"{int((first & misses).sum())} of the {int(first.sum())} surest answers are {what}"
-    if found.shown:
-        why = f"{int((unseen >= found.first).sum())} of {unseen.size} unseen subjects would get one"
+    if found.shown_:
+        why = (
+            f"{int((unseen >= found.first_).sum())} of {unseen.size} unseen subjects would get one"
+        )
         why += f", and {most_unseen} may"
     reason = (
         f'no threshold can guarantee "at most {risk:.1%} {what}" with {1 - DELTA:.0%} confidence '
