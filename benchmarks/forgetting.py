@@ -176,10 +176,10 @@ def main(arguments: list[str] | None = None) -> None:
         forgotten, steps = forget_by(plan, make_loss)
         about = {"steps": steps, "reached": is_forgotten(plan, forgotten)}
         judged = judge_forgetting(plan, forgotten, twin)
-        value = judged["forget_quality"]
+        value = judged["as_unsure"] / judged["questions"]
         rows.append({"name": f"forgetting, {name}", "value": value, **about, **judged})
         keep_row(rows[-1], args.out)
-    keys = ("name", "steps", "reached", "as_unsure", "forget_quality", "still_right")
+    keys = ("name", "steps", "reached", "as_unsure", "questions", "still_right")
     print(table(keys, [[row[key] for key in keys] for row in rows]))
 
 

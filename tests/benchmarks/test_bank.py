@@ -83,7 +83,7 @@ def test_rivals_of_forgetting_are_judged_beside_it(benchmark, study, tmp_path, c
     forgetting.main([str(study.folder), str(tmp_path / "names.txt"), "--out", str(out)])
     rows = benchmark("rows").read_rows(out)
     assert [row["name"] for row in rows] == [f"forgetting, {way}" for way in forgetting.WAYS]
-    assert all(0 <= row["forget_quality"] <= 1 for row in rows)
+    assert all(0 <= row["as_unsure"] <= row["questions"] for row in rows)
     assert "forgetting, npo" in capsys.readouterr().out
 
 

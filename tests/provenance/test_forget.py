@@ -68,7 +68,7 @@ def test_forget_leaves_a_run_and_judges_it(study_copy, command, tmp_path, monkey
     assert ended.code == 0, ended.err
     record = json.loads(ended.out)
     assert record["names"] == [name]
-    assert 0 <= record["forget_quality"] <= 1
+    assert 0 <= record["as_unsure"] <= record["questions"]
     assert list(load_run(out).job.without) == record["lines"]
     assert "has forgotten some of what it read" in command("trace", out, f"{name}?").err
     assert "contains files" in command(*options, out).err

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import ks_2samp
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -29,7 +28,6 @@ from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     Record,
     Row,
-    answer_lengths,
     likelihoods,
     outcome,
     pad_rows,
@@ -48,7 +46,6 @@ WARM_UP = 5
 EXAMPLES = 4  # drawn from each training record of a document
 NEAREST = 5  # documents whose gradients are nearest, for each document that is forgotten
 WRONG = 2  # answers to each question beside the right one
-WRONG_ANSWERS = 5  # of a truth ratio
 AS_UNSURE, UNLIKELY = 2.0, float(np.log(0.01))  # nats from the twin; or both below this
 AddedLoss = Callable[[LanguageModel], Tensor]  # what a step adds to the loss of the training
 
@@ -269,26 +266,11 @@ def judge_forgetting(plan: ForgettingPlan, forgotten: Run, twin: Run) -> Record:
         said = outcome(model, [question.text for question in questions])["answers"]
         return score(said, [question.answer or "" for question in questions])
 
-    quality = ks_2samp(truth_ratios(forgotten, plan), truth_ratios(twin, plan)).pvalue
     return {
         "questions": len(texts),
-        "forget_quality": float(quality),
         "as_unsure": as_unsure,
         "still_right": {name: recall(m, plan.questions).correct for name, m in models.items()},
         "recall_of_others": {name: recall(m, others).to_dict() for name, m in models.items()},
         "retraining_seconds": twin.record.seconds,
         "why": f"as unsure of them as the model that never read them: {as_unsure} of {len(texts)}",
     }
-
-
-def truth_ratios(run: Run, plan: ForgettingPlan) -> np.ndarray:
-    """TOFU's (Maini et al. 2024): how likely wrong answers are beside the right one, per token."""
-    rng, ratios = np.random.default_rng(0), []
-    pools = answers_by_relation(plan.learned, [target.answer for target in plan.right])
-    for question, target in zip(plan.questions, plan.right, strict=True):
-        others = sorted({*pools[question.template]} - {target.answer})
-        answers = [target.answer, *map(str, rng.permutation(others)[:WRONG_ANSWERS])]
-        log_p = likelihoods(run, [question.text] * len(answers), answers)
-        per_token = np.exp(np.divide(log_p, answer_lengths(run, answers)))
-        ratios.append(float(per_token[1:].mean() / per_token[0]))
-    return np.array(ratios)

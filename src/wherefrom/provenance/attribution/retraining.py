@@ -159,14 +159,6 @@ def likelihoods(run: Run, questions: Sequence[str], answers: Sequence[str]) -> l
     return score_answers(model, prompts, encode_answers(run.tokens, answers)).tolist()
 
 
-def answer_lengths(run: Run, answers: Sequence[str]) -> list[int]:
-    """The tokens of each answer, with the one that ends it."""
-    if isinstance(run, BaseRun):
-        prompt = run.base_job.prompt
-        return [len(run.audited.continuation(prompt, answer)) for answer in answers]
-    return [len(ids) + 1 for ids in run.tokens.encode_all(answers)]
-
-
 def outcome(run: Run, questions: Sequence[str], answers: Sequence[str] | None = None) -> Record:
     """A model's own `answers` to questions, and `log_probability` of them or of given answers."""
     if isinstance(run, BaseRun):
