@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -244,6 +245,7 @@ def ask_without(material: Material, lines: Sequence[int], folder: Path) -> Recor
     for row in read_lines(path):
         if row["without"] == without and row["run"] == run:
             return row
+    shutil.rmtree(folder / "t", ignore_errors=True)  # of a training that was cut off
     row = {"run": run, **ask_twin(material.learned, material.bank.questions, without, folder / "t")}
     folder.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
