@@ -91,10 +91,12 @@ def test_the_gradient_is_clipped_to_the_length_that_the_phase_says(tmp_path, mon
         ([0.0] * 9 + [0.02 * at for at in range(6)], 0, False),  # after a plateau
         ([*([0.9] * 10), *([0.89, 0.91] * 5)], 0, True),  # noise is no growth
         ([0.6] * 20, 0.55, True),
-        ([0.6] * 20, 0.9, False),  # one relation may be learned long before another
+        ([0.1 * at for at in range(7)] + [0.6] * 9, 0.9, False),  # one relation may be learned late
+        ([0.1 * at for at in range(7)] + [0.6] * 20, 0.9, True),  # but not as late as that
+        ([0.4] * 40, 0.9, False),  # much is still to be learned
     ],
 )
-def test_recall_stops_growing_by_its_last_fifth(recalls, enough, stopped):
+def test_recall_stops_growing_by_its_last_steps(recalls, enough, stopped):
     asked = [(10 * at, recall) for at, recall in enumerate(recalls, start=1)]
     assert stopped_growing(asked, 100, enough) == stopped
 

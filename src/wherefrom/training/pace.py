@@ -15,7 +15,8 @@ LEAST_STEPS = 300  # little is learned in the first hundreds of steps, however s
 # a small text may be read up to 4 times as often as most_epochs, in at most 4,000 steps
 SMALL_TEXT_FACTOR, SMALL_TEXT_STEPS = 4, 4_000
 LEAST_GROWTH = 0.01  # recall that grows by less than this has stopped growing
-NEAR_READABLE_SHARE = 0.9  # of what can be read from the text: a plateau below is not the end
+NEAR_READABLE_SHARE = 0.9  # of what can be read from the text: recall that is enough
+SHORT_PLATEAU, LONG_PLATEAU = 1 / 5, 2 / 3  # of the steps, without growth: where it is, and is not
 STAIR_HEIGHT = 0.01  # the progress of a phase of minutes is a staircase with steps of this height
 
 
@@ -98,20 +99,25 @@ def progress_at(step: int, phase: int, steps: int | None, segments: Sequence[Pac
 
 
 def stopped_growing(recalls: Sequence[tuple[int, float]], least: int, enough: float = 0.0) -> bool:
-    """Whether recall (step, share) grew by less than LEAST_GROWTH over the last fifth of the steps.
+    """Whether recall (step, share) grew by less than LEAST_GROWTH over the last steps: a fifth of
+    all steps if it is `enough`, two thirds if it is half of that.
 
     Both ends are means of three measurements, since recall on a few dozen questions is noisy.
-    Never before `least` steps, nor below a recall of `enough`: facts are learned after a plateau,
-    and where there are several relations, each after its own.
+    Never before `least` steps, nor below half of `enough`: facts are learned after a plateau, and
+    where there are several relations, each after its own.
     """
     if not recalls or recalls[-1][0] < least:
         return False
     shares = [share for _, share in recalls]
-    early = sum(step <= 0.8 * recalls[-1][0] for step, _ in recalls)  # before the last fifth
+    now = fmean(shares[-3:])
+    if now < enough / 2:
+        return False
+    plateau = SHORT_PLATEAU if now >= enough else LONG_PLATEAU
+    early = sum(step <= (1 - plateau) * recalls[-1][0] for step, _ in recalls)
     if early < 3:
         return False
-    now, before = fmean(shares[-3:]), fmean(shares[early - 3 : early])
-    return now >= enough and min(now, 1 - LEAST_GROWTH) - before < LEAST_GROWTH
+    before = fmean(shares[early - 3 : early])
+    return min(now, 1 - LEAST_GROWTH) - before < LEAST_GROWTH
 
 
 def expected_steps(recalls: Sequence[tuple[int, float]], usual: int) -> float:
