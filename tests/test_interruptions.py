@@ -139,8 +139,9 @@ def used_kilobytes(folder):
     return (status.f_blocks - status.f_bfree) * status.f_frsize // 1024
 
 
-@pytest.mark.parametrize("room", [0, 8, 60, 300])
-@pytest.mark.parametrize("name", ["judge", "trace", "study"])
+@pytest.mark.parametrize(
+    ("name", "room"), [("judge", 60), ("trace", 8), ("study", 8), ("study", 300)]
+)
 def test_a_full_disk_is_one_sentence_and_the_command_can_be_repeated(
     name, room, tiny_study, tiny_study_options, quick_recipe, disk, command, small_training
 ):
@@ -154,12 +155,13 @@ def test_a_full_disk_is_one_sentence_and_the_command_can_be_repeated(
         question = read_judged(run)[0]["question"]
         words = {"judge": ("judge", run, "--resamples", 20), "trace": ("trace", run, question)}
         words, more = (*words[name], "--json"), ()
-    resize(used_kilobytes(folder) + max(room, 4))
+    resize(used_kilobytes(folder) + room)
     ended = command(*words)
     assert ended.code in (0, 2), ended.err
     assert "Traceback" not in ended.err
     if ended.code:
-        assert "No space left" in ended.err.splitlines()[-1], ended.err
+        said = ended.err.splitlines()[-1]
+        assert "No space left" in said or "disk is full" in said
     resize(ROOM)
     again = command(*words, *more)
     assert again.code == 0, again.err
