@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 from web_samples import HOSTILE, JOB, PHASE, open_client, write_run_record
@@ -121,23 +120,6 @@ def test_progress_counts_the_phases_before(tmp_path):
     folder = write_run_record(tmp_path / "run", job=JOB | {"phases": phases})
     (folder / "metrics.jsonl").write_text('{"phase": "ask", "step": 10, "progress": 0.5}\n')
     assert RunIndex(tmp_path).progress(folder)["share"] == 0.875
-
-
-def test_a_study_of_files_can_lend_them(tmp_path, served):
-    paths = [str(tmp_path / name) for name in ("c.txt", "t.tsv", "d.tsv")]
-    for path in paths:
-        Path(path).write_text("x")
-    sources = [{"path": path, "relative_path": "", "sha256": ""} for path in paths]
-    folder = write_run_record(
-        tmp_path / "run",
-        dev=sources[2],
-        command=["wherefrom", "study", *paths, "--out", "x"],
-        data={"corpus": sources[0], "questions": sources[1]},
-    )
-    assert RunIndex(tmp_path).text_files(folder) == paths
-    Path(paths[2]).unlink()
-    assert RunIndex(tmp_path).text_files(folder) is None
-    assert RunIndex(served).text_files(served / "small") is None  # of the embedded world
 
 
 def test_files_are_read_once_until_they_change(served, monkeypatch):

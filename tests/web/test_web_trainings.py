@@ -90,7 +90,6 @@ def test_a_training_grows_is_stopped_goes_on_and_ends_with_the_page(
         ({"recipe": "--help"}, "no recipe"),
         ({"variant": "--out=/"}, "no variant"),
         ({"size": "999x999x9"}, "no size"),
-        ({"texts_of": "nothing"}, "no run"),
         ({"minutes": "inf"}, "minutes"),
         ({"people": "1000000"}, "people"),
         ({"seed": "-1"}, "seed"),

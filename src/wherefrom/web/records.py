@@ -46,7 +46,6 @@ async def runs(site: TheSite) -> Record:
     def gather() -> Record:
         folders, trainings = index.runs(), site.trainings.all()
         running = site.trainings.running()
-        with_files = [name for name, folder in folders.items() if index.text_files(folder)]
         return {
             "folder": index.root.name,
             "runs": [
@@ -54,7 +53,7 @@ async def runs(site: TheSite) -> Record:
                 for name, folder in folders.items()
             ],
             "trainings": trainings,
-            "choices": {**CHOICES, "texts_of": with_files},
+            "choices": CHOICES,
             "can_start": not index.holds_one,
         }
 

@@ -254,17 +254,6 @@ class RunIndex:
             ],
         }
 
-    def text_files(self, folder: Path) -> list[str] | None:
-        """The three files that a study was given, if they are still there."""
-        record = self.record(folder)
-        if record is None or record.kind != "study":
-            return None
-        sources = [record.sources.get(what) for what in ("corpus", "questions", "dev")]
-        paths = [source.path for source in sources if source and source.path in record.command]
-        if len(paths) < len(sources) or not all(map(os.path.exists, paths)):
-            return None
-        return [str(Path(path).resolve()) for path in paths]
-
     def curve(self, folder: Path) -> list[Record]:
         """The training so far, thinned evenly; empty before the first line."""
         path = folder / "metrics.jsonl"

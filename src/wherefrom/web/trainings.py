@@ -44,7 +44,6 @@ class TrainingRequest(BaseModel):
     size: str = Field("", max_length=40, description="the recipe's if empty")
     seed: int = Field(0, ge=0, lt=2**31)
     people: int = Field(3000, ge=50, le=20_000, description="of the embedded world")
-    texts_of: str = Field("", max_length=300, description="train on the files of this run instead")
     uploaded: bool = Field(False, description="train on the text that was uploaded for this name")
 
 
@@ -133,10 +132,6 @@ class Trainings:
         text = ["--people", str(request.people)]
         if request.uploaded:
             text = UploadedText(self.index.root, request.name).study_arguments()
-        elif request.texts_of:
-            text = self.index.text_files(self.index.find(request.texts_of)) or []
-            if not text:
-                raise UserError("the files that this run learned from are not there any more.")
         words = ["study", *text, "--out", str(self.index.root / request.name)]
         words += ["--seed", str(request.seed)]
         for option in ("recipe", "variant", "size"):
