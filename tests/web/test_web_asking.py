@@ -240,8 +240,9 @@ def test_inside_shows_what_layers_say_and_where_a_line_enters(served, tmp_path, 
         assert row["nats"] == pytest.approx(lost, abs=1e-3)
     for part in ("attention", "feed-forward"):
         shares = [row["share"] for row in entry["rows"] if row["place"].startswith(part)]
-        assert max(map(max, shares)) == pytest.approx(1, abs=1e-3)
-        assert entry["most"][part] > 0
+        most = entry["most"][part]
+        assert most > 0
+        assert max(map(max, shares)) == pytest.approx(min(1.0, most / 0.01), abs=1e-3)
     text = client.get("/inside", params=asked, headers=PAGE).text
     assert all(place in text for place in where["places"])
 

@@ -203,6 +203,9 @@ def test_an_uploaded_text_is_understood_before_it_is_trained_on(folder, files, f
     assert note in html.unescape(found.text)
     record = client.get("/text.json", params={"name": "mine"}).json()
     assert (record["documents"], record["questions"], record["judged_by"]) == (6, 4, 2)
+    (row,) = record["readings"][1:]
+    assert row[:2] == ["What was the trade of {subject}?", "4"]
+    assert f'<th scope="row">{row[0]}</th>' in found.text
     words = Trainings(RunIndex(folder)).compose(TrainingRequest(name="mine", uploaded=True))
     texts = folder / ".wherefrom" / "texts" / "mine"
     assert [Path(word).parent for word in words[1:4]] == [texts] * 3

@@ -216,8 +216,8 @@ def _describe_disagreements(database: Database, templates: Sequence[str]) -> lis
     return notes
 
 
-def describe_readings(database: Database) -> str:
-    """A table of how well each relation is read."""
+def tabulate_readings(database: Database) -> list[tuple[str, ...]]:
+    """How well each relation is read: a row of headings, and one for each relation."""
     table: list[tuple[str, ...]] = [
         ("relation", "questions", "in the text", "found", "missed", "false", "subjects")
     ]
@@ -231,6 +231,12 @@ def describe_readings(database: Database) -> str:
         in_text = f"{relation.found / max(1, relation.asked):.0%}"
         subjects = f"{sum(is_stated(answers) for _, answers in stated):,}"
         table.append((relation.template, f"{relation.asked:,}", in_text, *shares, subjects))
+    return table
+
+
+def describe_readings(database: Database) -> str:
+    """The table of `tabulate_readings` as text."""
+    table = tabulate_readings(database)
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = [
         "What is read from the text (in the text: training answers that can be cut out of it;",

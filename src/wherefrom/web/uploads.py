@@ -118,7 +118,7 @@ def split_names(names: Sequence[str]) -> list[list[str]]:
 
 def describe_text(root: Path, name: str) -> Record:
     """How the files are understood, as sentences; a UserError for what cannot be learned."""
-    from wherefrom.corpus.checks import describe_facts, describe_readings
+    from wherefrom.corpus.checks import describe_facts, tabulate_readings
     from wherefrom.corpus.facts import read_facts
     from wherefrom.study import StudyFiles, read_input
 
@@ -131,7 +131,7 @@ def describe_text(root: Path, name: str) -> Record:
         documents, questions = study.corpus.documents, study.train.questions
         database = read_facts(study.corpus, questions)
         notes = [*study.notes, *describe_facts(database, paths[1])]
-        notes.append(describe_readings(database))
+        readings = tabulate_readings(database)
     except UserError as problem:
         raise UserError(text.hide_folder(str(problem))) from None
     return {
@@ -139,6 +139,7 @@ def describe_text(root: Path, name: str) -> Record:
         "documents": len(documents),
         "questions": len(questions),
         "judged_by": len(study.dev.questions),
+        "readings": readings,
         "notes": [text.hide_folder(note) for note in notes],
         "examples": [{"subject": one.subject, "text": one.text} for one in documents[:3]],
     }
