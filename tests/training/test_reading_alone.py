@@ -32,12 +32,10 @@ def split(tmp_path_factory):
     dev = read_questions(folder / "dev.tsv", train.templates, subjects=names)
     split = split_subjects(corpus, train, dev, set_aside=0.1, leave_out=0.1, seed=1)
     split, stopping = hold_out_stopping_questions(split, seed=1)
-    roles = {subject.role for subject in split.subjects}
-    sources = {subject.source for subject in split.subjects}
     assert stopping
-    assert {"calibration", "judged"} <= roles
-    assert "left out" in sources
-    return split, (train, dev)
+    assert {"calibration", "judged"} <= {subject.role for subject in split.subjects}
+    assert any(subject.source == "left out" for subject in split.subjects)
+    return split, [question.text for file in (train, dev) for question in file.questions]
 
 
 def texts_between_masks(ids, tokens):
@@ -55,33 +53,29 @@ def texts_between_masks(ids, tokens):
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_every_question_in_a_training_row_is_a_line_of_the_training_file(name, split, tmp_path):
-    split, files = split
+    split, asked = split
     learned = {question.text for question in split.train.questions}
-    asked = {question.text for file in files for question in file.questions}
-    withheld = asked - learned
+    withheld = set(asked) - learned
     assert len(withheld) > 100
     # the wording of a question, whoever it is about
     wordings = [re.escape(t).replace(re.escape(SLOT), "(.+)") for t in split.train.templates]
     question = re.compile("|".join(wordings))
-    settings = Settings(recipe=load_recipe(name))
-    recipe = settings.recipe
-    letters = [q.text for file in files for q in file.questions]
-    job = settings.job(
+    recipe = load_recipe(name)
+    job = Settings(recipe=recipe).job(
         tmp_path / "run",
         kind="study",
         phases=recipe.phases,
         corpus=split.corpus,
         questions=split.train,
-        letters=letters,
+        letters=asked,
     )
-    data = TrainingData.encode(
-        read_facts(split.corpus, job.questions), job.questions, job.tokens, job.config.block
+    with_text, without = (
+        TrainingData.encode(database, job.questions, job.tokens, job.config.block)
+        for database in (read_facts(split.corpus, job.questions), None)
     )
     question_rows = 0
     for number, phase in enumerate((*recipe.phases, recipe.scratch)):
-        if phase is recipe.scratch:
-            data = TrainingData.encode(None, job.questions, job.tokens, job.config.block)
-        stream = stream_for(phase, data, [1, number])
+        stream = stream_for(phase, without if phase is recipe.scratch else with_text, [1, number])
         for batch in chain.from_iterable(map(stream.pool, range(POOLS))):
             for row in chain.from_iterable(part.ids.tolist() for part in batch.parts):
                 first, *_ = parts = texts_between_masks(row, job.tokens)

@@ -117,8 +117,8 @@ def make_model(job: TrainingJob) -> Decoder:
 
 def write_start(job: TrainingJob, data: TrainingData, say: Say) -> None:
     """Write the files that a run has before it is trained."""
-    details = {**job.details, "text_shown": text_shown(data, job.phases)}
-    start_run(job.out, job.record, details, say)
+    details = {"kind": job.record.kind, "text_shown": text_shown(data, job.phases)}
+    start_run(job.out, job.record, {**details, **job.details}, say)
     shape = {"tokens": job.tokens.kind, **job.config.model_dump()}
     files = {"config.json": format_json(shape), "tokenizer.json": job.tokens.to_json()}
     keep_files(job.out, files)

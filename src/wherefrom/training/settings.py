@@ -173,7 +173,7 @@ class Settings(Runtime):
             out=out,
             tokens=tokens,
             record=record,
-            details={"kind": kind, "templates": tuple(templates), "data": data},
+            details={"templates": tuple(templates), "data": data},
             database=corpus,
             questions=learned,
             parent=parent,
@@ -260,8 +260,12 @@ def twin_job(
         what: source.model_copy(update={"relative_path": os.path.relpath(source.path, out)})
         for what, source in run.record.data.items()
     }
-    details: dict[str, Any] = {"kind": "left out", "templates": run.templates, "data": data}
-    details |= {"left_out": run.record.left_out, "not_learned": run.record.not_learned}
+    details = {
+        "templates": run.templates,
+        "data": data,
+        "left_out": run.record.left_out,
+        "not_learned": run.record.not_learned,
+    }
     return TrainingJob(
         out=Path(out),
         tokens=run.tokens,
