@@ -167,6 +167,12 @@ class AskedAnswers:
     def names(self) -> list[str]:
         return [one.subject for one in self.subjects]
 
+    @cached_property
+    def rows_of_relations(self) -> list[list[int]]:
+        """The rows of each relation, whose prompts begin with the same examples."""
+        distinct = dict.fromkeys(self.relations)
+        return [[i for i, one in enumerate(self.relations) if one == each] for each in distinct]
+
 
 def ask(folder: Path) -> AskedAnswers:
     """All graded questions of a run with its answers."""
@@ -206,11 +212,16 @@ def unpack(states: Mapping[str, Any]) -> Floats:
 @torch.inference_mode()
 def read_greedy(asked: AskedAnswers) -> dict[str, Any]:
     """What estimators take of the greedy answers: the distribution of each of their tokens."""
-    model, distributions = asked.model, []
-    for prompt, completion in zip(asked.prompts, asked.completions, strict=True):
-        ids = torch.tensor([[*prompt, *completion][:-1]], device=model.device)
-        logits = model.forward(ids, None, len(completion))[0][0].float()
-        distributions.append(logits.log_softmax(-1).cpu().numpy().astype(np.float32))
+    model = asked.model
+    distributions: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(asked.subjects)
+    for rows in asked.rows_of_relations:
+        past, shared = model._read_shared([asked.prompts[i] for i in rows], None)
+        for i in rows:
+            ids = [*asked.prompts[i], *asked.completions[i]][shared:-1]
+            copied = None if past is None else model.fork(past, [0])
+            tokens = torch.tensor([ids], device=model.device)
+            logits = model.forward(tokens, copied, len(asked.completions[i]))[0][0].float()
+            distributions[i] = logits.log_softmax(-1).cpu().numpy().astype(np.float32)
     own = [
         row[np.arange(len(completion)), completion]
         for row, completion in zip(distributions, asked.completions, strict=True)
@@ -224,17 +235,24 @@ def read_greedy(asked: AskedAnswers) -> dict[str, Any]:
 
 def draw_samples(asked: AskedAnswers) -> dict[str, Any]:
     """What estimators take of samples: their texts, log-probabilities and classes."""
-    model = asked.model
-    replies = model.answer(asked.prompts, samples=SAMPLES)
-    samples = [list(reply.samples) for reply in replies]
-    flat = [(i, text) for i, several in enumerate(samples) for text in several]
-    ends = [model.continuation("", text) for _, text in flat]
-    scores = model.score([asked.prompts[i] for i, _ in flat], ends)
-    sums = [-50.0 if row is None else float(row.own.sum()) for row in scores]
+    model, longest = asked.model, max(map(len, asked.completions))
+    samples: list[list[str]] = [[]] * len(asked.subjects)
+    log_probs: list[list[float]] = [[]] * len(asked.subjects)
+    for rows in asked.rows_of_relations:
+        prompts = [asked.prompts[i] for i in rows]
+        replies = model.answer(prompts, samples=SAMPLES, longest=longest)
+        for i, reply in zip(rows, replies, strict=True):
+            samples[i] = list(reply.samples)
+        flat = [(i, text) for i in rows for text in samples[i]]
+        ends = [model.continuation("", text) for _, text in flat]
+        scores = model.score([asked.prompts[i] for i, _ in flat], ends)
+        sums = [-50.0 if row is None else float(row.own.sum()) for row in scores]
+        for place, i in enumerate(rows):
+            log_probs[i] = sums[place * SAMPLES : (place + 1) * SAMPLES]
     classes = [classify(several) for several in samples]
     return {
         "sample_texts": samples,
-        "sample_log_probs": [sums[i * SAMPLES : (i + 1) * SAMPLES] for i in range(len(samples))],
+        "sample_log_probs": log_probs,
         "semantic_classes_entail": {
             "sample_to_class": [of_sample for of_sample, _ in classes],
             "class_to_sample": [members for _, members in classes],
