@@ -48,9 +48,10 @@ SILENCED_WORDS = 6  # words on either side of an answer that are removed with it
 SILENCED_WEIGHT = 0.5  # of these documents in training, beside the weight of those with an answer
 # of all subjects without a label, as silent ones, beside the weight of those with one, until some
 # of them are believed: a wording that is common and that no label has does not state an answer
-UNLABELLED_WEIGHT = 0.3
+UNLABELLED_WEIGHT = 0.15
 MAX_SILENCED_SUBJECTS = 1_000  # subjects whose documents are read without their answer
 MIN_UNASKED_SHARE = 0.15  # of the unasked subjects with an answer, below which none has one
+MIN_SAME_RECORD_SHARE = 0.9  # of the answers, if they stand in one of several records
 FOLDS, MIN_LABELS_OF_TWO_FOLDS = 4, 200  # of the calibration
 MIN_PROBABILITY = 0.5  # that documents state an answer, from which on one is read
 MIN_KEPT_PROBABILITY = 0.02  # that they state one, or another than the likeliest, to be kept
@@ -87,6 +88,7 @@ class Labels:
             batch = questions[first : first + MAX_READ_SUBJECTS]
             numbers = [database.subject_id(fold_words(question.subject)) for question in batch]
             spans = spans_of(database, {number for number in numbers if number}, rules)
+            rows_of: dict[int, list[int]] = {}  # by subject, the spans that are its answer
             for question, number in zip(batch, numbers, strict=True):
                 if question.is_silent:
                     labels.answers |= {number: SILENT} if number else {}
@@ -102,8 +104,11 @@ class Labels:
                 labels.answers[number] = key
                 _, first_in_document = np.unique(spans.doc[rows], return_index=True)
                 stated += [(answer, spans, row) for row in rows[first_in_document].tolist()]
+                rows_of[number] = rows.tolist()
+            in_records = are_in_records(spans, [rows[0] for rows in rows_of.values()])
+            for number, answer_rows in rows_of.items():
                 if len(labels.silenced) < MAX_SILENCED_SUBJECTS:
-                    labels.silenced[number] = remove_spans(spans, rows.tolist())
+                    labels.silenced[number] = remove_spans(spans, answer_rows, in_records)
         labels.spelling = AnswerSpelling(spellings, stated)
         return labels
 
@@ -431,16 +436,25 @@ def _choose_rivals(
     return chosen
 
 
-def remove_spans(spans: Spans, rows: Sequence[int]) -> list[Document]:
+def are_in_records(spans: Spans, rows: Sequence[int]) -> bool:
+    """Whether most of these answers, each of a text of its own, have others that look alike in the
+    text, and nearly all of those come as the same one of them: the first, or the second."""
+    before, total = (counts[spans.start_edge[rows]] for counts in spans.alike_counts)
+    repeated = before[total > 1]
+    same = Counter(repeated.tolist()).most_common(1)
+    return 2 * len(repeated) > len(rows) and same[0][1] >= MIN_SAME_RECORD_SHARE * len(repeated)
+
+
+def remove_spans(spans: Spans, rows: Sequence[int], in_records: bool) -> list[Document]:
     """The documents of these spans, without them and a few words around them in their sentence.
 
-    Spans that start alike go too: the second of several records would look like the first one.
+    in_records: spans that look alike go too; else the second record would look like the first one.
     """
     words = spans.words
-    alike = spans.alike[spans.start_edge]
-    text = spans.words.text_of_document[spans.doc]
-    is_alike = np.isin(text, text[rows]) & np.isin(alike, alike[rows])
-    rows = np.union1d(rows, np.flatnonzero(is_alike)).tolist()
+    if in_records:
+        alike, text = spans.alike[spans.start_edge], words.text_of_document[spans.doc]
+        is_alike = np.isin(text, text[rows]) & np.isin(alike, alike[rows])
+        rows = np.union1d(rows, np.flatnonzero(is_alike)).tolist()
     gone = np.zeros(len(words), dtype=bool)
     for row in rows:
         first, last = int(spans.first_word[row]), int(spans.last_word[row])

@@ -523,21 +523,24 @@ class Spans:
         is_blank = np.isin(gap, [hash_text(" "), hash_text("")])
         return mix(np.where(is_blank, mix(two_before, 3), gap), 5) + words.shape[first]
 
-    def _count_alike_before(self) -> Hashes:
-        """How many starts of the text before each one look like it: 0, 1, or more (2).
+    @cached_property
+    def alike_counts(self) -> tuple[Ints, Ints]:
+        """For each start how many of the same text look like it: before it, and in all.
 
-        It tells the first of several records from the others.
+        They tell the first of several records from the others.
         """
         word = self.starts.word
         text = self.words.text_of_document[self.words.doc[word]]
         order = np.lexsort((word, self.alike, text))
-        place = np.arange(len(order))
-        group = np.stack((self.alike[order], text[order].astype(np.uint64)))
-        is_first = np.append(True, (group[:, 1:] != group[:, :-1]).any(axis=0))[: len(order)]
-        first = np.maximum.accumulate(np.where(is_first, place, 0))
-        count = np.empty(len(order), dtype=np.uint64)
-        count[order] = np.minimum(place - first, 2)
-        return count
+        alike, text = self.alike[order], text[order]
+        is_first = np.ones(len(order), dtype=bool)
+        is_first[1:] = (alike[1:] != alike[:-1]) | (text[1:] != text[:-1])
+        bounds = np.append(np.flatnonzero(is_first), len(order))
+        sizes = np.diff(bounds)
+        before, total = np.empty((2, len(order)), dtype=np.int64)
+        before[order] = np.arange(len(order)) - np.repeat(bounds[:-1], sizes)
+        total[order] = np.repeat(sizes, sizes)
+        return before, total
 
     @cached_property
     def _start_features(self) -> Features:
@@ -564,7 +567,8 @@ class Spans:
             mix(label, 1) + shape,
             mix(label, 2) + before[0],
         ]
-        features.append(mix(self.alike, 4) + self._count_alike_before())
+        record = np.minimum(self.alike_counts[0], 2).astype(np.uint64)
+        features.append(mix(self.alike, 4) + record)
         salted = [mix(feature, 10 + i) for i, feature in enumerate(features)]
         # the words before a span once more, at whatever distance
         return _as_features(salted + [mix(word, 8) for word in before])
