@@ -207,6 +207,7 @@ ASKED_BACK = [
     ("average", "We set $q = t(k_a+k_b)$ where $t$ is a small number here", "does not let t grow"),
     ("average", "q ∝ k_a + k_b", "does not say the factor"),
     ("average", "q = t_1 k_a + t_2 k_b", "two large factors"),
+    ("self-attention", "K=t*I|Q=outer(u_c,u_d)/beta**4|V=outer(u_b,u_b)", "two large factors"),
     ("average", "the query is close to both keys", "not read"),
     ("copy", r"$i\not=j, \ k_j^Tq \gg k_i^Tq$", "not read"),
     ("extract", "M=A;k_b", "not read"),

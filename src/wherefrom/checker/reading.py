@@ -337,6 +337,12 @@ def read_construction(problem: Problem, texts: Sequence[str]) -> Construction:
             f"{problem.name} needs {forms}, and this gives {got}; write {forms.split()[0]} = ..."
         )
     _refuse_idle_conditions(reader, expressions)
+    letters = sorted({e.factor for e in expressions.values()} - {""})
+    if len(letters) > 1 and problem.family == "words":  # heads do not mix their factors; these do
+        raise UserError(
+            f"{' and '.join(letters)} are two large factors, and nothing says how they compare; "
+            f"write one letter, or add {letters[0]} = {letters[1]}."
+        )
     return Construction(problem, expressions, again, _notes(reader, expressions))
 
 
