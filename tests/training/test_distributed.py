@@ -25,19 +25,17 @@ ANOTHER_ORDER = 1e-4
 
 @pytest.fixture(scope="module")
 def run_two(start_process, small_world, quick_recipe):
-    """Run two_processes.py under torchrun; what it printed, and said."""
+    """Run two_processes.py under torchrun; its exit code, what it printed, and said."""
 
-    def run(out, *words, restarts=0):
+    def run(out, *words):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        options = ("--nproc-per-node", 2, "--max-restarts", restarts)
-        address = ("--master-addr", "127.0.0.1", "--master-port", port)
+        address = ("--nproc-per-node", 2, "--master-addr", "127.0.0.1", "--master-port", port)
         given = (Path(__file__).parent / "two_processes.py", small_world, quick_recipe, out, *words)
-        process = start_process(*options, *address, *given, module="torch.distributed.run")
+        process = start_process(*address, *given, module="torch.distributed.run")
         printed, err = process.communicate(timeout=240)
-        assert process.returncode == 0, err
-        return printed, err
+        return process.returncode, printed, err
 
     return run
 
@@ -46,7 +44,8 @@ def run_two(start_process, small_world, quick_recipe):
 def together(tmp_path_factory, run_two):
     """The folder in which two processes have done all that two_processes.py says."""
     out = tmp_path_factory.mktemp("together")
-    printed, err = run_two(out)
+    code, printed, err = run_two(out)
+    assert code == 0, err
     assert "Warning" not in err, err
     assert "Traceback" not in err, err
     (out / "printed.json").write_text(printed)
@@ -94,15 +93,19 @@ def test_two_processes_have_the_loss_curve_and_the_weights_of_one_and_resume_to_
     assert [line["loss"] for line in read_metrics(again)] == [line["loss"] for line in ours]
 
 
-def test_a_killed_process_is_started_again_and_they_end_in_the_same_weights(
+def test_two_processes_of_which_one_is_killed_resume_to_the_same_weights(
     together, run_two, tmp_path
 ):
-    _, err = run_two(tmp_path, "killed", restarts=1)
+    code, _, err = run_two(tmp_path, "killed")
+    assert code != 0
     assert "exitcode: -9" in err
-    steps = [line["step"] for line in read_metrics(tmp_path / "killed")]
-    assert steps == [line["step"] for line in read_metrics(together / "run")]
     weights = "model.safetensors"
-    assert (tmp_path / "killed" / weights).read_bytes() == (together / "run" / weights).read_bytes()
+    assert not (tmp_path / weights).exists()
+    code, _, err = run_two(tmp_path, "resumed")
+    assert code == 0, err
+    steps = [line["step"] for line in read_metrics(tmp_path)]
+    assert steps == [line["step"] for line in read_metrics(together / "run")]
+    assert (tmp_path / weights).read_bytes() == (together / "run" / weights).read_bytes()
 
 
 def test_the_command_under_torchrun_writes_and_prints_once(together):

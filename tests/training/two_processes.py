@@ -80,16 +80,10 @@ def work(world: Path, recipe: Path, out: Path) -> None:
         train_one(world, recipe, out / "run")
 
 
-def train_killed(world: Path, recipe: Path, out: Path) -> None:
-    """Rank 1 is killed on its way; torchrun starts both again, and they go on."""
-    is_first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-    rank = join_processes().rank
-
-    def kill(metrics: StepMetrics, _: Any) -> None:
-        if is_first and rank == 1 and metrics.step >= STEPS // 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    train_one(world, recipe, out / "killed", kill, checkpoint_every=0.0, resume=not is_first)
+def kill_rank_1(metrics: StepMetrics, _: Any) -> None:
+    """Kill this process half-way if it is rank 1, as the system would that needs its memory."""
+    if join_processes().rank == 1 and metrics.step >= STEPS // 2:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def wait_and_fail() -> None:
@@ -109,8 +103,10 @@ if __name__ == "__main__":
     after_training.MAX_UNSEEN_PER_CALIBRATING = after_training.NAMES_PER_ORIGIN = 1
     world, recipe, out = (Path(word) for word in sys.argv[1:4])
     loop.LOG_STEPS = LOG_EVERY
-    if sys.argv[4:] == ["killed"]:
-        train_killed(world, recipe, out)
+    if sys.argv[4:]:
+        is_resumed = sys.argv[4] == "resumed"
+        observe = None if is_resumed else kill_rank_1
+        train_one(world, recipe, out, observe, checkpoint_every=0.0, resume=is_resumed)
         end_process(0)
     wait_and_fail()
     work(world, recipe, out)
