@@ -64,6 +64,7 @@ UNDERSTOOD = [
     ("average", "q = √β(k_a + k_b)", {"q": "sqrt(beta)*(k_a + k_b)"}),
     ("self-attention", "V=u_b⊗u_b, W=u_c⊗u_d", {"V": "outer(u_b, u_b)", "W": "outer(u_c, u_d)"}),
     ("sinusoids", "p = cos(t), sin(t)", {"p": "[cos(t), sin(t)]"}),
+    ("sinusoids", "p = sin(t/pow(9, 2*i/d))", {"p": "sin(t/9**(2*i/d))"}),
     ("sinusoids", "p = sin t cos 2t", {"p": "sin(t)*cos(2*t)"}),
     ("hull", "K = [1 1; -1 0; 0 1]", {"K": "[[1, 1], [-1, 0], [0, 1]]"}),
     ("perceiver-cost", r"vanilla: \Theta(L\ell^2), perceiver: O(Lm^2 + \ell m)", None),
@@ -181,6 +182,8 @@ NOT_READ = [
     ("copy", r"q = \beta k_j + \sum_{i}^"),
     ("copy", "q = beta*log2(n)*k_j"),  # was log(2)*n
     ("sinusoids", "p(2t) = sin(t)"),
+    ("sinusoids", "p = pow(t)"),  # was an IndexError
+    ("sinusoids", "p = 10^{[1, 2]}"),
     ("sinusoids", "p = e^{it}"),  # i is the pair there
     ("copy", r"q = \beta \sqrt[3]{n} k_j"),  # was sqrt(3)*n
     ("average", r"q = \text{-}\beta(k_a + k_b)"),

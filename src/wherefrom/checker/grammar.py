@@ -790,6 +790,7 @@ def result_shape(op: str, shapes: Sequence[Shape]) -> Shape | str:
     """The shape of a result, or the sentence that says why the shapes do not fit.
     Sizes are letters: `A @ B.T` is refused because m and p need not be equal."""
     first, last = shapes[0], shapes[-1]
+    numeric = first.is_number and last.is_number
     fits, shape = first.is_number, first  # of a function of numbers
     why = f"{op} takes a number, and this is {first}."
     match op:
@@ -829,6 +830,8 @@ def result_shape(op: str, shapes: Sequence[Shape]) -> Shape | str:
         case "norm" | "unit":
             fits, shape = ("1",) in (first.rows, first.columns), Shape() if op == "norm" else first
             why = f"{op} takes a vector, and this is {first}."
+        case "pow":
+            fits, why = numeric, f"a power is of two numbers, and this is {first} and {last}."
         case _ if op in ENTRYWISE:
             fits, why = not first.is_number, f"{op} takes a matrix."
     return shape if fits else why

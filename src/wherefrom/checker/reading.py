@@ -111,7 +111,8 @@ class Reader:
         self.wanted: dict[str, Variable] = {
             s: w for w in problem.wanted for s in (w.name, *w.aliases)
         }
-        self.functions = FUNCTIONS | dict.fromkeys(problem.functions.split(), (1, 1))
+        own = {name: (2, 2) if name == "pow" else (1, 1) for name in problem.functions.split()}
+        self.functions = FUNCTIONS | own
         self.vocabulary = {*self.known, *problem.refused, *self.wanted, *self.functions}
         self.vocabulary |= set(FUNCTION_ALIASES)
         self.factors = {s for s, name in self.known.items() if name == "beta"}
