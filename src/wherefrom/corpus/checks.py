@@ -148,9 +148,9 @@ def _describe_relation(database: Database, relation: AskedRelation) -> list[str]
     unclear = [each for each in stated if each[0].probability < UNCLEAR_PROBABILITY]
     if unclear:
         several = " or ".join(answer.text for answer in unclear[0][:3])
+        count = "1 subject" if len(unclear) == 1 else f"{len(unclear):,} subjects"
         notes.append(
-            f'For {len(unclear):,} subjects the text has no clear answer to "{template}" (such as '
-            f"{several})."
+            f'For {count} the text has no clear answer to "{template}" (such as {several}).'
         )
     if relation.missing:
         notes.append(

@@ -318,6 +318,20 @@ class Database(AbstractContextManager["Database"]):
         query = "SELECT subject FROM documents WHERE subject_id = ? ORDER BY id DESC LIMIT 1"
         return str(self.fetch(query, subject_id)[0][0])
 
+    def spell_names(self, names: Iterable[str]) -> dict[FoldedName, str]:
+        """Which of the names are subjects: folded words -> the documents' spelling.
+
+        Of several spellings the given one, if there is one, else the first.
+        """
+        given = {name: " ".join(fold_words(name)) for name in names}
+        query = (
+            "SELECT name, subject FROM subjects JOIN documents ON subject_id = subjects.id "
+            "WHERE name IN (SELECT value FROM json_each(?)) ORDER BY documents.id DESC"
+        )
+        rows = self.fetch(query, json.dumps(sorted(set(given.values()))))
+        rows.sort(key=lambda row: row[1] in given)  # what comes last wins
+        return {tuple(words.split()): subject for words, subject in rows if words}
+
     def spellings(self) -> dict[FoldedName, str]:
         """All subjects in the order of the text, as the last document about each spells it."""
         query = (

@@ -652,18 +652,8 @@ def match_documents(train: QuestionSet, corpus: Database) -> QuestionMatcher:
         if not question.is_silent:
             answers[question.template].append(question.answer or "")
 
-    def spell(several: Iterable[str]) -> dict[FoldedName, str]:
-        """Of several spellings the given one, if there is one, else the first."""
-        known: dict[FoldedName, str] = {}
-        for name in several:
-            folded = fold_words(name)
-            spellings = [corpus.documents[i].subject for i in corpus.documents_about(folded)]
-            if spellings and (name in spellings or folded not in known):
-                known[folded] = name if name in spellings else spellings[0]
-        return known
-
     kinds = {template: kinds_of_answers(texts) for template, texts in answers.items()}
-    return QuestionMatcher(train.templates, spell, kinds, train.endings)
+    return QuestionMatcher(train.templates, corpus.spell_names, kinds, train.endings)
 
 
 def respell(file: QuestionSet, matcher: QuestionMatcher) -> QuestionSet:

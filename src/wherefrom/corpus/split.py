@@ -134,18 +134,7 @@ def split_subjects(
     questions = tuple(q for q in train.questions if fold_words(q.subject) not in spared)
     learned = replace(train, questions=questions)
 
-    hold_out = partial(index.hold_out, unread=unread)
-    calibrating = hold_out("train", aside, CALIBRATION, SET_ASIDE)
-    calibrating += hold_out("train", gone["train"], CALIBRATION, LEFT_OUT)
-    read_about = _without(index.questions["dev"], gone["dev"])
-    judged = hold_out("dev", read_about, JUDGED, DEV)
-    judged += hold_out("dev", gone["dev"], JUDGED, LEFT_OUT)
-    if unseen is not None:
-        names = index.usable("unseen")
-        half = _draw(names, round(len(names) / 2), generator(_HALVES))
-        others = _without(names, half)
-        calibrating += hold_out("unseen", half, CALIBRATION, UNSEEN_FILE)
-        judged += hold_out("unseen", others, JUDGED, UNSEEN_FILE)
+    calibrating, judged = _hold_out(index, aside, gone, unread, generator)
     spare: list[HeldOutQuestion] = []
     if aside:
         calibrating, spare = _mix(calibrating, judged, index, learned, generator, notes)
@@ -201,6 +190,31 @@ def _set_aside(
     else:
         wanted = max(fewest, round(share * total)) if share else 0
     return index.draw_typical(free, wanted, generator(_ASIDE))
+
+
+def _hold_out(
+    index: SubjectIndex,
+    aside: Sequence[FoldedName],
+    gone: Mapping[str, Sequence[FoldedName]],
+    unread: Collection[int],
+    generator: Callable[[int], Generator],
+) -> tuple[list[HeldOutQuestion], list[HeldOutQuestion]]:
+    """The questions that calibrate and those that judge.
+
+    aside, gone: subjects whose questions or documents are not learned. unread: their documents.
+    """
+    hold_out = partial(index.hold_out, unread=unread)
+    calibrating = hold_out("train", aside, CALIBRATION, SET_ASIDE)
+    calibrating += hold_out("train", gone["train"], CALIBRATION, LEFT_OUT)
+    read_about = _without(index.questions["dev"], gone["dev"])
+    judged = hold_out("dev", read_about, JUDGED, DEV)
+    judged += hold_out("dev", gone["dev"], JUDGED, LEFT_OUT)
+    if "unseen" in index.questions:
+        names = index.usable("unseen")
+        half = _draw(names, round(len(names) / 2), generator(_HALVES))
+        calibrating += hold_out("unseen", half, CALIBRATION, UNSEEN_FILE)
+        judged += hold_out("unseen", _without(names, half), JUDGED, UNSEEN_FILE)
+    return calibrating, judged
 
 
 def split_dev(corpus: Database, train: QuestionSet, dev: QuestionSet, *, seed: int) -> Split:

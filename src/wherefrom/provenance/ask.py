@@ -88,7 +88,7 @@ def make_matcher(
     near_words = learn_near_words(places)
     return QuestionMatcher(
         templates,
-        evidence.spell,
+        evidence.database.spell_names,
         answer_kinds={
             template: kinds_of_answers(answer for answer, *_ in some)
             for template, some in facts.items()

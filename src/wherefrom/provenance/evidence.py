@@ -7,7 +7,7 @@ makes it again if it is missing or broken. `find_support` looks answers up in it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -127,21 +127,6 @@ class Evidence(AbstractContextManager["Evidence"]):
         """All documents that name the subject, counted."""
         lines = self.find(subject, most=-1)
         return EvidenceCount(len(lines), sum(line.about for line in lines))
-
-    def spell(self, names: Iterable[str]) -> dict[FoldedName, str]:
-        """Which of the names are subjects of documents: folded words -> the documents' spelling.
-
-        Of several spellings the given one, if there is one, else the first.
-        """
-        given = {name: " ".join(fold_words(name)) for name in names}
-        wanted = sorted(set(given.values()))
-        query = (
-            "SELECT name, subject FROM subjects JOIN documents ON subject_id = subjects.id "
-            f"WHERE name IN ({', '.join('?' * len(wanted))}) ORDER BY documents.id DESC"
-        )
-        rows = self._fetch(query, *wanted)
-        rows.sort(key=lambda row: row[1] in given)  # what comes last wins
-        return {tuple(words.split()): subject for words, subject in rows if words}
 
     def readings(self, subject: str, template: str) -> list[ExtractedAnswer] | None:
         """What documents about the subject state for a relation, most likely first.
