@@ -699,6 +699,9 @@ def contradicts_synthesizer(drawn, result):
     if result.passed:
         for words in sentences if result.verdict == "proved" else sentences[:4]:
             error = sentence_error(drawn, words, beta)
+            slow = "log(beta" in str(drawn.texts) and drawn_zeros  # as log(beta) - (n-2625)**2
+            if slow or any(has_tiny_factor(tree, len(words)) for tree in drawn.parts.values()):
+                continue
             if error is None and "exp" in str(drawn.texts):
                 continue  # beyond what brute force computes
             if error is None or error > 1.01 * TOLERANCE:

@@ -197,6 +197,14 @@ def test_a_root_without_a_value_is_the_counterexample(root):
     assert "no value" in result.because
 
 
+@pytest.mark.parametrize("problem", ["stretched-average", "noisy-average"])
+def test_a_counterexample_has_a_value_at_its_beta(problem):
+    """beta = 10 was shown, where sqrt(beta - 33) is no number."""
+    result = check(problem, "q=beta*sqrt(beta-33)*mu_a+0.5*mu_b+(beta/1e12-n)*sum_others")
+    assert result.verdict == "refuted"
+    assert result.counterexample.numbers["beta"] >= 33
+
+
 def test_a_sign_that_changes_at_a_large_n_ends_in_time():
     assert verdict("variance", "(n-1e12)*var_c+var_one = 2*var_one+0*var_c") != "proved"
     assert verdict("variance", "(n-1e12)*var_one > 0") == "refuted"

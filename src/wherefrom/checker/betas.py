@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from wherefrom.checker.field import NotExactError, TooLargeError
+from wherefrom.checker.field import NotExactError, TooLargeError, UndefinedError
 from wherefrom.checker.grammar import ExpressionError
 
 ROUND_BETAS = (
@@ -24,7 +24,7 @@ def showing_beta(
         try:
             error = error_at(beta)
             later = error_at(STILL_MISSED * beta) if error > eps * (1 + ROUNDING) else 0.0
-        except (ExpressionError, TooLargeError, NotExactError):
+        except (ExpressionError, TooLargeError, NotExactError, UndefinedError):
             continue
         if later > eps:
             return beta, error

@@ -31,6 +31,7 @@ MAX_DEGREE = 64
 MAX_BITS = 1200  # of a coefficient
 MAX_SQUARE_FACTOR = 1000  # square factors of a number under a root are searched up to here
 SIMPLE_EXPONENTS = (("beta", 1), ("log(beta)", 1))
+ROUNDING = 1e-9  # that may make what is under a root negative
 ONE: Poly = {(): Fraction(1)}
 GROWING = ("exp(beta)", "beta", "log(beta)")  # each grows faster than any power of the next
 Order = tuple[Power, ...]  # a power of each of them
@@ -181,10 +182,11 @@ class SymbolValues(dict[str, Any]):
             self[name] = {"e": context.exp(1), "pi": +context.pi, "p0": _p0(context)}[name]
         else:
             inside = self.of(atom.argument)
-            if context is not mpmath.iv and atom.kind == "sqrt":
-                inside = max(inside, 0)  # it is not negative, but for rounding
-            elif context is not mpmath.iv and atom.kind == "log" and inside <= 0:
+            least = {"sqrt": -ROUNDING, "log": 0}.get(atom.kind, -math.inf)
+            if context is not mpmath.iv and not inside > least:
                 raise UndefinedError
+            if context is not mpmath.iv and atom.kind == "sqrt":
+                inside = max(inside, 0)
             self[name] = getattr(context, atom.kind)(inside)
         return self[name]
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from wherefrom.attention.equation import attend, softmax_over_keys
 from wherefrom.checker.assumptions import search_assumptions
-from wherefrom.checker.asymptotics import asymptotics, has_growing_root
+from wherefrom.checker.asymptotics import asymptotics, follows, has_growing_root
 from wherefrom.checker.betas import ROUND_BETAS, ROUNDING, least_beta, showing_beta
 from wherefrom.checker.field import (
     FLAT,
@@ -32,6 +32,7 @@ from wherefrom.checker.field import (
     Number,
     StepBudget,
     TooLargeError,
+    UndefinedError,
     by_order,
 )
 from wherefrom.checker.goals import (
@@ -164,6 +165,10 @@ class Queries:
         return float(0.5 * np.abs(weights - self.wanted).sum())
 
     def misplaced_at(self, n: int, e: float, beta: float) -> float:
+        """UndefinedError where the formula has no value at this beta, as sqrt(beta - 33) at 10."""
+        for x, need in self.exact_heads_at(n)[0]["others"].field.obligations:
+            if not follows(need, FLAT, int(mpmath.sign(value_at(x, n, beta)))):
+                raise UndefinedError
         return self.misplaced(self.weights(n, e, beta))
 
     def float_heads(self, n: int, beta: float) -> list[Head]:
