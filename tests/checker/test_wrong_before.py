@@ -177,6 +177,7 @@ def test_different_words_decide_every_n():
 @pytest.mark.parametrize(
     ("problem", "text"),
     [
+        ("copy", "q=(n-37-1e-12)**2*k_j+2/(beta+1e-12)*sum_others"),  # a lead of 1e-24 at n = 37
         ("noisy-average", "q=sqrt(log(n/58))*(mu_a+mu_b)-beta*sum_others"),  # no value below 58
         ("variance", "(n-3)*var_c+0.0724 >= var_c1"),  # false at n = 3
         ("sinusoids", "p=(t-5)*cos(pi/2*t+1e12+pi)"),  # p(4) = p(6)

@@ -25,7 +25,6 @@ from wherefrom.checker.asymptotics import asymptotics, follows, has_growing_root
 from wherefrom.checker.betas import ROUND_BETAS, ROUNDING, least_beta, showing_beta
 from wherefrom.checker.field import (
     FLAT,
-    GROWING,
     ONE,
     Field,
     NotExactError,
@@ -268,9 +267,9 @@ class Queries:
         tried = {*range(least, least + SMALL_N), *LARGER_N, *self.outnumbered_at(lead)}
         if decision is not None:
             tried |= decision.turning_points()
-            for claim in decision.claims:
-                growing = claim.number.names & set(GROWING)
-                tried |= near_zeros(claim.number, everywhere=not growing)
+            for claim, pieces in zip(decision.claims, decision.pieces, strict=True):
+                bounded = all(piece.order <= FLAT for piece in pieces)
+                tried |= near_zeros(claim.number, everywhere=bounded)
         readings: dict[int, Reading] = {}
         for n in sorted(x for x in tried if x >= least):
             reading = self.reading_at(n)
