@@ -128,13 +128,10 @@ def test_a_flipped_gradient_index_is_made_again_and_said(run, command, question)
     assert "gradients.safetensors is not the file that the run wrote" in again.err
 
 
-def test_another_questions_only_twin_or_none_is_refused(run, command, question):
-    """Its likelihood is a signal: without it the confidence would be another."""
-    twin = run / "twins" / "scratch"
-    shutil.move(twin, run / "kept")
-    assert refused(command("ask", run, question), "scratch")
-    shutil.copytree(run, twin, ignore=shutil.ignore_patterns("twins", "kept"))
-    assert refused(command("ask", run, question), "scratch")
+def test_no_answer_depends_on_the_questions_only_twin(run, command, question):
+    before = command("ask", run, question, "--json")
+    shutil.rmtree(run / "twins" / "scratch")
+    assert command("ask", run, question, "--json") == before
 
 
 @pytest.mark.parametrize("name", ["documents.txt", "train.tsv"])

@@ -22,6 +22,8 @@ from wherefrom.cli import cli
 from wherefrom.provenance.answers import read_judged
 from wherefrom.training.record import find_problem, read_record
 
+# newer releases of Python warn of a fork beside torch's threads
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 ROOM = 64_000  # kB, enough for everything here
 MOMENTS = (0.2, 0.5, 0.9)  # shares of the time that a command takes
 
