@@ -308,7 +308,7 @@ def test_answers_that_the_text_never_states_are_refused_and_few_are_said():
     database.add_facts(Fact(1, 1, a, 0.2, 0, 5, 9) for a in ("Oslo", "Rome", "Bern", "Ulm"))
     few, unclear, missing = describe_facts(database, "train.tsv")
     assert 'fewer than 5 training questions are worded like "Is {subject}?"' in few
-    assert "For 1 subjects" in unclear
+    assert "For 1 subject the" in unclear
     assert "Oslo or Rome or Bern" in unclear
     row = describe_readings(database).splitlines()[-2]
     assert row.split()[-6:] == ["20", "70%", "-", "-", "-", "1"]

@@ -39,7 +39,9 @@ SELF_TRAINING_ROUNDS = 2  # of training on its own readings
 MAX_READ_SUBJECTS = 1_500  # subjects without a label that it reads for that, and while calibrating
 MAX_CALIBRATION_SUBJECTS = 300
 MIN_BELIEVED_PROBABILITY = 0.6  # of an answer on which it is trained,
-MIN_BELIEVED_SILENCE = 0.8  # or of "not stated"
+MIN_BELIEVED_SILENCE = 0.8  # or of "not stated",
+MIN_BELIEVED_SILENCE_OF_FEW = 0.97  # which may be a wording that few labels miss by chance
+FEW_LABELS = 30  # with fewer, "few" above
 MAX_RIVAL_SPANS = 80  # of a subject that compete with its answer in training
 WEIGHT_PENALTY = 1.0  # on the squared weights
 MAX_ITERATIONS = 40
@@ -47,7 +49,8 @@ SILENT = 0  # the key that stands for "not stated"
 SILENCED_WORDS = 6  # words on either side of an answer that are removed with it
 SILENCED_WEIGHT = 0.5  # of these documents in training, beside the weight of those with an answer
 # of all subjects without a label, as silent ones, beside the weight of those with one, until some
-# of them are believed: a wording that is common and that no label has does not state an answer
+# of them are believed: a wording that is common and that no label has does not state an answer,
+# unless labels are few
 UNLABELLED_WEIGHT = 0.15
 MAX_SILENCED_SUBJECTS = 1_000  # subjects whose documents are read without their answer
 MIN_UNASKED_SHARE = 0.15  # of the unasked subjects with an answer, below which none has one
@@ -331,9 +334,13 @@ class RelationReader:
         importance = {number: 1.0 if number > 0 else min(1.0, silence) for number in targets}
         others = [n for n in spans.owners if n > 0 and n not in self.labels.answers]
         others = [n for n in others if len(spans.rows_of(n))] if rounds else []
-        doubt = UNLABELLED_WEIGHT * sum(importance.values()) / max(1, len(others))
-        model.targets |= dict.fromkeys(others, SILENT)
-        model.fit(spans, importance | dict.fromkeys(others, doubt))
+        doubts: dict[int, float] = {}
+        min_silence = MIN_BELIEVED_SILENCE_OF_FEW
+        if len(self.labels.answers) >= FEW_LABELS:
+            doubt = UNLABELLED_WEIGHT * sum(importance.values()) / max(1, len(others))
+            doubts, min_silence = dict.fromkeys(others, doubt), MIN_BELIEVED_SILENCE
+        model.targets |= dict.fromkeys(doubts, SILENT)
+        model.fit(spans, importance | doubts)
         for _ in range(rounds):
             scores = model.score(spans)
             model.targets, model.known = dict(targets), Counter(known)
@@ -341,7 +348,7 @@ class RelationReader:
             for number in others:
                 rows = spans.rows_of(number)
                 answer, probability = _believe(scores[rows], spans.key[rows], model.none)
-                least = MIN_BELIEVED_SILENCE if answer == SILENT else MIN_BELIEVED_PROBABILITY
+                least = min_silence if answer == SILENT else MIN_BELIEVED_PROBABILITY
                 if probability > least:
                     model.targets[number], believed[number] = answer, probability / 2
                     model.known[answer] += answer != SILENT
