@@ -36,7 +36,7 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.opening import open_learned
-from wherefrom.provenance.attribution.retraining import LearnedRun, outcome
+from wherefrom.provenance.attribution.retraining import LearnedRun, answers_of
 from wherefrom.storage import make_folder, read_json, write_json, write_whole
 
 BANK, QUESTIONS, MODELS = "bank.json", "questions.jsonl", "models.jsonl"
@@ -63,7 +63,7 @@ def bank_questions(learned: LearnedRun) -> list[Record]:
     judged = [s for s in read_subjects(learned.run.folder) if s.role == JUDGED]
     if not judged:
         raise UserError(f"{learned.run.folder} has no judged subjects to ask about.")
-    said = outcome(learned.run, [s.question for s in judged])
+    said = answers_of(learned.run, [s.question for s in judged])
     read_about = set(learned.subjects)
     return [
         {
@@ -153,7 +153,7 @@ def ask_twin(
     """Train a model without some lines, score the run's answers by it, and delete it."""
     twin = learned.retrain(without, folder, seed=seed)
     texts, answers = ([row[key] for row in questions] for key in ("question", "answer"))
-    scored = outcome(twin, texts, answers)
+    scored = answers_of(twin, texts, answers)
     shutil.rmtree(folder)
     return {"without": sorted(without), "seed": seed, **scored}
 

@@ -27,11 +27,11 @@ from wherefrom.corpus.split import (
 )
 from wherefrom.provenance.confidence.calibration import Calibration
 from wherefrom.provenance.confidence.fit import (
-    BELOW,
     MODES,
     TARGETS,
+    WITHHELD_PROBABILITY,
     CalibrationRows,
-    Policy,
+    ShowRule,
     evidence_columns,
     fit_policies,
     is_right,
@@ -47,7 +47,7 @@ RISK = 0.05
 SIZES = (400, 200, 100)
 FITS = 3  # whose losses are averaged
 Rows = NDArray[np.intp]
-Fitted = tuple[dict[str, dict[str, Policy]], Calibration]
+Fitted = tuple[dict[str, dict[str, ShowRule]], Calibration]
 
 
 def select(rows: CalibrationRows, at: Rows, role: Role | None = None) -> CalibrationRows:
@@ -206,7 +206,9 @@ def drop_signals(path: str) -> None:
             for target in TARGETS:
                 tested = policies[target]["internal"].testers
                 sure, hits = np.array(tested.confidence), np.array(tested.hits, dtype=bool)
-                sure = np.clip(np.where(hits, sure, 1 - sure), 1e-6, 1)[sure != BELOW]
+                sure = np.clip(np.where(hits, sure, 1 - sure), 1e-6, 1)[
+                    sure != WITHHELD_PROBABILITY
+                ]
                 losses.append(float(-np.log(sure).mean()))
         row = {"without": dropped or None, "loss": round(1000 * float(np.mean(losses)), 1)}
         print(json.dumps(row), flush=True)

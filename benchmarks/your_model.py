@@ -21,7 +21,7 @@ import numpy as np
 
 from wherefrom.corpus.folding import fold_words
 from wherefrom.provenance.attribution.opening import open_learned
-from wherefrom.provenance.attribution.retraining import outcome
+from wherefrom.provenance.attribution.retraining import answers_of
 from wherefrom.provenance.attribution.trace import open_tracer
 from wherefrom.provenance.audited import BaseRun, open_run
 
@@ -33,7 +33,7 @@ def measure_trace(run: BaseRun) -> dict[str, Any]:
     _ = tracer.index  # made here, so that its cost is measured
     index_seconds = time.process_time() - started
     dev = [question for question in tracer.learned.dev if question.answer]
-    answers = outcome(run, [question.text for question in dev])["answers"]
+    answers = answers_of(run, [question.text for question in dev])["answers"]
     ranks = []
     started = time.process_time()
     for question, answer in zip(dev, answers, strict=True):
@@ -60,7 +60,7 @@ def measure_twin(run: BaseRun, people: int) -> dict[str, Any]:
     learned = open_learned(run)
     read_about = set(learned.subjects)
     dev = [q for q in learned.dev if q.answer and fold_words(q.subject) in read_about]
-    before = outcome(run, [question.text for question in dev])["answers"]
+    before = answers_of(run, [question.text for question in dev])["answers"]
     right = [q for q, answer in zip(dev, before, strict=True) if answer == q.answer]
     names = sorted({fold_words(question.subject) for question in right})
     chosen = np.random.default_rng(0).permutation(len(names))[:people]
@@ -69,7 +69,7 @@ def measure_twin(run: BaseRun, people: int) -> dict[str, Any]:
     folder = run.folder / "twins" / f"benchmark-{people}"
     twin = learned.retrain(learned.lines_about(gone), folder)
     seconds = time.process_time() - started
-    after = outcome(twin, [question.text for question in dev])["answers"]
+    after = answers_of(twin, [question.text for question in dev])["answers"]
     changed = [one != other for one, other in zip(before, after, strict=True)]
     is_right = [one == q.answer for one, q in zip(before, dev, strict=True)]
     left_out = [fold_words(q.subject) in gone for q in dev]

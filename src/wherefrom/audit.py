@@ -31,7 +31,7 @@ from wherefrom.provenance.evidence import Evidence, Support, find_support, save_
 from wherefrom.provenance.judging import judge_run, write_judgement
 from wherefrom.provenance.signals.learned import SIGNS, learn_signals
 from wherefrom.provenance.signals.prompted import (
-    OTHERS,
+    OTHER_RELATIONS,
     PROMPT,
     AskState,
     accepted,
@@ -56,8 +56,8 @@ from wherefrom.training.settings import describe_sources
 
 CALIBRATING = 0.65  # share of the subjects that calibrate; the others are judged
 SHOTS, OTHER_SHOTS = 5, 3  # examples before a question, and those of the second prompt
-ROOM = 4  # tokens that an answer may be longer than nearly all accepted ones
-FEWEST = 20  # questions of a relation that goes by itself, and of an audit
+EXTRA_ANSWER_TOKENS = 4  # tokens that an answer may be longer than nearly all accepted ones
+MIN_QUESTIONS = 20  # questions of a relation that goes by itself, and of an audit
 MADE_UP = 0.15  # invented subjects, as a share of a relation's questions
 DECOYS = 3  # names that nobody has, whose answers others are compared with
 UNSEEN_RISK = 0.02  # share of invented subjects that may be given an answer
@@ -165,7 +165,9 @@ def read_audit_questions(path: str | Path, templates: Sequence[str]) -> Question
         lines = read_lines(path, "questions")
         numbered = [(number, [*line.split("\t"), ""]) for number, line in lines]
         rows = [(number, row[0].strip(), row[1].strip()) for number, row in numbered]
-        shared = templates or wordings.infer_templates([text for _, text, _ in rows], path, FEWEST)
+        shared = templates or wordings.infer_templates(
+            [text for _, text, _ in rows], path, MIN_QUESTIONS
+        )
         questions = []
         for number, text, answer in rows:
             subject, template = wordings.match_any(shared, text)
@@ -188,7 +190,7 @@ def plan_audit(
     unknowable = [q for q in file.questions if q not in real]
     unknowable += unseen.questions if unseen else ()
     sizes = Counter(question.template for question in real)
-    relations = {each for each, size in sizes.items() if SLOT in each and size >= FEWEST}
+    relations = {each for each, size in sizes.items() if SLOT in each and size >= MIN_QUESTIONS}
     decoys, invented = invent_subjects(real, relations, rng)
     strangers = [(question, roles.UNSEEN_FILE) for question in unknowable]
     strangers += [(question, roles.INVENTED) for question in invented]
@@ -197,7 +199,7 @@ def plan_audit(
     calibrating: dict[str, list[HeldOutQuestion]] = defaultdict(list)  # by relation
     for subject in subjects.values():
         if subject.answer is not None and subject.role != roles.JUDGED:
-            relation = subject.template if subject.template in relations else OTHERS
+            relation = subject.template if subject.template in relations else OTHER_RELATIONS
             calibrating[relation].append(subject)
     mask = model.mask if job.prompt is None else None
     shots, other_shots, known = {}, {}, {}
@@ -212,10 +214,10 @@ def plan_audit(
         for question, _ in pairs:
             del subjects[question]
     left = sum(subject.answer is not None for subject in subjects.values())
-    if left < FEWEST:
+    if left < MIN_QUESTIONS:
         raise UserError(
             f"{file.path} leaves {left} questions to ask beside the examples, and an audit takes "
-            f"at least {FEWEST}; give more questions, or fewer --shots."
+            f"at least {MIN_QUESTIONS}; give more questions, or fewer --shots."
         )
     state = AskState(job.prompt or PROMPT, mask, shots, other_shots, known, alone, decoys, 0)
     asked = tuple(subjects.values())
@@ -280,7 +282,7 @@ def longest_answer(
     lines = {question.text: question.line for question in file.questions}
     lengths = []
     for subject in subjects:
-        relation = subject.template if subject.template in state.known else OTHERS
+        relation = subject.template if subject.template in state.known else OTHER_RELATIONS
         prompt = state.render(relation, subject.question)
         for answer in accepted(subject.answer)[:1]:
             completion = model.continuation(prompt, answer)
@@ -297,7 +299,7 @@ def longest_answer(
             f"{file.path}: the tokenizer of {model.name} does not know the letters of most "
             "questions; ask in a language that the model was made for."
         )
-    return int(np.quantile(lengths, 0.98)) + ROOM
+    return int(np.quantile(lengths, 0.98)) + EXTRA_ANSWER_TOKENS
 
 
 def ask_all(
@@ -415,7 +417,7 @@ def fit_audit(
     )
 
 
-def is_better(policy: fit.Policy, simple: fit.Policy) -> bool:
+def is_better(policy: fit.ShowRule, simple: fit.ShowRule) -> bool:
     """Whether a policy's held-out loss is lower than that of a simpler one, by a standard error.
 
     The loss is -log p of the grade, its mean over a subject's answers; both policies are tested by
@@ -423,7 +425,7 @@ def is_better(policy: fit.Policy, simple: fit.Policy) -> bool:
     """
     tested = policy.testers
     hits, losses = np.array(tested.hits, dtype=bool), []
-    may_show = np.array(tested.confidence) != fit.BELOW
+    may_show = np.array(tested.confidence) != fit.WITHHELD_PROBABILITY
     for each in (policy, simple):
         sure = np.clip(each.testers.confidence, LEAST_PROBABILITY, 1 - LEAST_PROBABILITY)
         losses.append(-np.log(np.where(hits, sure, 1 - sure)))

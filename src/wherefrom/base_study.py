@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from wherefrom.audit import DECOYS, ROOM, ask_all, calibrate
+from wherefrom.audit import DECOYS, EXTRA_ANSWER_TOKENS, ask_all, calibrate
 from wherefrom.corpus.checks import describe_readings
 from wherefrom.corpus.database import RUN_DATABASE
 from wherefrom.corpus.questions import SLOT, Question, QuestionSet, question_rows
@@ -47,7 +47,7 @@ from wherefrom.provenance.knowledge import FILE as KNOWLEDGE_FILE
 from wherefrom.provenance.knowledge import describe_knowledge
 from wherefrom.provenance.names import are_people
 from wherefrom.provenance.signals.prompted import (
-    OTHERS,
+    OTHER_RELATIONS,
     PROMPT,
     AskState,
     accepted,
@@ -260,7 +260,7 @@ def make_ask_state(
         decoys[relation] = tuple(splice_names(names, DECOYS, rng)) if SLOT in relation else ()
     answers = [answer for some in known.values() for answer in some]
     lengths = [len(opened.continuation(job.prompt, answer)) for answer in answers]
-    longest = int(np.quantile(lengths, 0.98)) + ROOM
+    longest = int(np.quantile(lengths, 0.98)) + EXTRA_ANSWER_TOKENS
     return AskState(job.prompt, None, examples, {}, known, {}, decoys, longest)
 
 
@@ -269,7 +269,9 @@ def ask_questions(
 ) -> list[str]:
     """The greedy answer to each question."""
     prompts = [
-        model.prompt(state.render(q.template if q.template in state.known else OTHERS, q.text))
+        model.prompt(
+            state.render(q.template if q.template in state.known else OTHER_RELATIONS, q.text)
+        )
         for q in questions
     ]
     return [reply.text for reply in model.answer(prompts, longest=state.longest)]

@@ -170,7 +170,7 @@ def read_input(
     spelled = [respell(file, matcher) for file in (train, dev)]
     respelled = train.endings or dev.endings or spelled != [train, dev]
     if respelled:
-        train, dev = spelled[0].kept_in(out / "train.tsv"), spelled[1].kept_in(out / "dev.tsv")
+        train, dev = spelled[0].with_path(out / "train.tsv"), spelled[1].with_path(out / "dev.tsv")
     unseen = respell(unseen, matcher) if unseen else None
     is_converted = converted is not None
     return StudyInput(corpus, train, dev, unseen, tuple(notes), is_converted, bool(respelled))

@@ -171,8 +171,8 @@ def test_what_is_known_from_a_question_alone_is_not_known_for_it(tmp_path, tiny,
     state = open_asker(record["run"]).confidence.ask_state
     assert len(state.alone) == sum(map(len, state.known.values()))
     known = dict.fromkeys(("Rome", "Paris"), -1.0)
-    assert prompted.spread(known, "the rome", -1.0)["is_known"] == 1
-    assert prompted.spread({"Paris": -1.0}, "Rome", -1.0)["is_known"] == 0
+    assert prompted.spread_over_known(known, "the rome", -1.0)["is_known"] == 1
+    assert prompted.spread_over_known({"Paris": -1.0}, "Rome", -1.0)["is_known"] == 0
 
 
 def test_case_accents_articles_and_punctuation_do_not_count():
@@ -190,12 +190,12 @@ def test_signals_count_only_where_they_lower_the_held_out_loss(sharper, expected
 
     def policy(confidence):
         answers = tuple(confidence.tolist()), tuple(hits.tolist()), tuple(range(60)), ()
-        return fit.Policy(None, fit.RIGHT, HeldOutScores(*answers))
+        return fit.ShowRule(None, fit.RIGHT, HeldOutScores(*answers))
 
     noise = rng.normal(0, 0.1, 60)
     every = policy(np.clip(0.5 + noise + sharper * np.where(hits, 1, -1), 0.05, 0.95))
     assert job.is_better(every, policy(np.full(60, 0.5))) is expected
-    hidden = policy(np.full(60, fit.BELOW))
+    hidden = policy(np.full(60, fit.WITHHELD_PROBABILITY))
     assert not job.is_better(hidden, hidden)
 
 

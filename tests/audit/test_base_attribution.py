@@ -19,7 +19,7 @@ from wherefrom.model.huggingface import HuggingFaceModel
 from wherefrom.provenance.attribution import gradients
 from wherefrom.provenance.attribution.heads import look_inside_base
 from wherefrom.provenance.attribution.opening import open_learned
-from wherefrom.provenance.attribution.retraining import outcome
+from wherefrom.provenance.attribution.retraining import answers_of
 from wherefrom.provenance.attribution.trace import open_tracer
 from wherefrom.provenance.attribution.twins import twin_folder
 from wherefrom.provenance.audited import open_run, open_trained
@@ -138,7 +138,7 @@ def test_a_twin_without_several_people_goes_on_after_a_stop(study, tmp_path, com
     lines = learned.lines_about({fold_words(name) for name in people})
     assert list(twin.base_job.without) == sorted(lines)
     asked = [f"Where was {name} born?" for name in people]
-    before, after = (outcome(each, asked)["answers"] for each in (learned.run, twin))
+    before, after = (answers_of(each, asked)["answers"] for each in (learned.run, twin))
     assert [one["with"]["answer"] for one in record["people"]] == before
     assert [one["without"]["answer"] for one in record["people"]] == after
 

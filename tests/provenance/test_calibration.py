@@ -10,7 +10,7 @@ from wherefrom.provenance import metrics
 from wherefrom.provenance.confidence import calibration
 from wherefrom.provenance.confidence.calibration import (
     Calibration,
-    Product,
+    SeenMixture,
     fit_calibration,
     sigmoid,
 )
@@ -77,9 +77,9 @@ def test_probabilities_come_near_the_true_chances_and_the_seed_decides(fitted):
 def test_a_product_is_the_sum_over_seen_and_unseen(fitted):
     signals, _, _ = logistic_subjects(50, 6)
     seen, likely = np.arange(50) % 2 == 0, fitted.probability(signals)
-    told = Product(seen=None, given=fitted, guessed=0.1).probability({**signals, "seen": seen})
+    told = SeenMixture(seen=None, given=fitted, guessed=0.1).probability({**signals, "seen": seen})
     assert told == pytest.approx(np.where(seen, likely, 0.1))
-    both = Product(seen=fitted, given=fitted, guessed=0.1).probability(signals)
+    both = SeenMixture(seen=fitted, given=fitted, guessed=0.1).probability(signals)
     assert both == pytest.approx(likely**2 + (1 - likely) * 0.1)
 
 

@@ -15,7 +15,7 @@ from asked_samples import PEOPLE, PLACES, STRANGERS, question, subject_of
 from wherefrom.corpus.split import CALIBRATION, FITTING, INVENTED, SET_ASIDE
 from wherefrom.errors import UserError
 from wherefrom.provenance.confidence import fit
-from wherefrom.provenance.confidence.calibration import Product
+from wherefrom.provenance.confidence.calibration import SeenMixture
 from wherefrom.provenance.confidence.fit import CALIBRATED, choose_testers, fit_held_out
 from wherefrom.provenance.confidence.threshold import find_threshold
 from wherefrom.provenance.evidence import find_support
@@ -63,7 +63,7 @@ def test_both_modes_tell_right_from_wrong_and_checked_has_the_evidence(lab, aske
     assert (doubted <= likely["right"]["checked"] + 1e-12)[seen].all()
     assert lab.confidence.probabilities(columns, None)["right"]["checked"] is None
     for mode, policy in lab.confidence.policies["right"].items():
-        assert isinstance(policy.calibration, Product)
+        assert isinstance(policy.calibration, SeenMixture)
         assert mode == "internal" or policy.calibration.seen is None
         for name, signal in policy.calibration.given.signals.items():
             assert signal.weight * (SIGNS | fit.EVIDENCE_SIGNS)[name] >= 0

@@ -10,13 +10,13 @@ from wherefrom.corpus.split import JUDGED, read_subjects
 from wherefrom.provenance.attribution.halves import (
     RIGHT_ANYWAY,
     TRUTHS,
-    WRONG,
+    WRONG_THOUGH_READ,
     cross_pretrain,
     summarise,
     true_origin,
 )
 from wherefrom.provenance.attribution.opening import open_learned
-from wherefrom.provenance.attribution.retraining import likelihoods, outcome
+from wherefrom.provenance.attribution.retraining import answers_of, likelihoods
 from wherefrom.provenance.verdicts import MADE_UP
 from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
 from wherefrom.storage import read_json
@@ -57,7 +57,7 @@ def test_two_twins_are_trained_stopped_resumed_and_judged(study_copy, command):
         twin = halves[row["twin"]]
         pair = (likelihoods(m, [row["question"]], [row["with"]["answer"]])[0] for m in (run, twin))
         assert row["score"] == pytest.approx(next(pair) - next(pair), abs=2e-4)
-        assert outcome(twin, [row["question"]])["answers"] == [row["without"]["answer"]]
+        assert answers_of(twin, [row["question"]])["answers"] == [row["without"]["answer"]]
     assert max(abs(row["score"]) for row in record["judged"]) > 0.001
     table = record["verdicts"].values()
     assert sum(sum(row.values()) for row in table) == 2 * len(judged)
@@ -68,7 +68,7 @@ def test_two_twins_are_trained_stopped_resumed_and_judged(study_copy, command):
     [
         ("Rome", "Oslo", REMEMBERED),
         ("Rome", "Rome", RIGHT_ANYWAY),
-        ("Oslo", "Rome", WRONG),
+        ("Oslo", "Rome", WRONG_THOUGH_READ),
         (" Rome ", "rome", REMEMBERED),  # exact but for blanks, as recall is
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wherefrom import Guarantee, UserError
 from wherefrom.provenance import guarantee
-from wherefrom.provenance.confidence.threshold import NEVER, HeldOutScores, find_threshold
+from wherefrom.provenance.confidence.threshold import NEVER_REACHED, HeldOutScores, find_threshold
 
 EACH = 4  # answers of a subject
 
@@ -174,13 +174,17 @@ def test_where_nothing_is_guaranteed_a_threshold_is_estimated_and_says_so():
     confidence, hits = np.repeat([0.96, 0.8, 0.3], 30), np.arange(90) % 60 > 0
     hits[60:] = False
     found = find(confidence, hits)
-    assert (found.threshold, found.used, found.given) == (None, NEVER, 0)  # 1 of the first 30
+    assert (found.threshold, found.used, found.given) == (
+        None,
+        NEVER_REACHED,
+        0,
+    )  # 1 of the first 30
     hits[[0, 30]] = True, False
     found = find(confidence, hits)
     assert (found.threshold, found.used, found.given, found.wrong) == (None, 0.95, 30, 0)
     assert "from 0.95 on, by estimate (0 of 30 are wrong)" in found.reason
     few = find([0.99] * 26, [True] * 26)
-    assert (few.threshold, few.given, few.used) == (None, 0, NEVER)
+    assert (few.threshold, few.given, few.used) == (None, 0, NEVER_REACHED)
     assert few.reason.endswith("no answer is shown.")
     with pytest.raises(UserError, match="must lie between 0 and 1"):
         find([0.9], [True], risk=0.0)

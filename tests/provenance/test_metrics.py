@@ -13,7 +13,12 @@ from sklearn import metrics as sklearn_metrics
 
 from wherefrom.errors import UserError
 from wherefrom.provenance import metrics
-from wherefrom.provenance.metrics import Answers, Bootstrap, rate, reliability_table
+from wherefrom.provenance.metrics import (
+    Bootstrap,
+    ScoredAnswers,
+    reliability_table,
+    share_with_interval,
+)
 
 MEASURES = {
     "recall": metrics.accuracy,
@@ -29,15 +34,15 @@ ROWS = st.lists(st.tuples(TICKS, st.booleans(), st.booleans()), max_size=23)
 SOME = ROWS.filter(bool)
 
 
-def drawn(count: int, *, seed: int = 0) -> Answers:
+def drawn(count: int, *, seed: int = 0) -> ScoredAnswers:
     rng = np.random.default_rng(seed)
     confidence = rng.beta(0.7, 0.5, count).round(2)
-    return Answers(confidence, rng.random(count) < confidence, rng.random(count) < 0.8)
+    return ScoredAnswers(confidence, rng.random(count) < confidence, rng.random(count) < 0.8)
 
 
-def made(rows: list[tuple[float, bool, bool]]) -> Answers:
+def made(rows: list[tuple[float, bool, bool]]) -> ScoredAnswers:
     columns = list(zip(*rows, strict=True)) or [(), (), ()]
-    return Answers(*(np.array(column) for column in columns))
+    return ScoredAnswers(*(np.array(column) for column in columns))
 
 
 def value_of(formula, answers):
@@ -83,7 +88,9 @@ def test_calibration_error_is_the_table_added_up(rows):
     gaps = [abs(each["confidence"] - each["accuracy"]) * each["subjects"] for each in table]
     assert value_of(metrics.ece, answers) == pytest.approx(sum(gaps) / len(answers))
     assert all(one["high"] < other["low"] for one, other in pairwise(table))
-    apart = Answers(np.linspace(0, 1, 200), np.arange(200) % 2)  # without ties, bins are equal
+    apart = ScoredAnswers(
+        np.linspace(0, 1, 200), np.arange(200) % 2
+    )  # without ties, bins are equal
     assert [each["subjects"] for each in reliability_table(apart)] == [20] * 10
 
 
@@ -105,7 +112,9 @@ def test_a_weight_of_two_is_the_answer_twice(name):
     answers, formula = drawn(61, seed=2), MEASURES[name]
     twice = np.random.default_rng(4).integers(0, 3, 61)
     repeated = np.repeat(np.arange(61), twice)
-    table = Answers(answers.confidence[repeated], answers.correct[repeated], answers.seen[repeated])
+    table = ScoredAnswers(
+        answers.confidence[repeated], answers.correct[repeated], answers.seen[repeated]
+    )
     weighted = formula(answers, twice[None, :].astype(float))[0]
     assert weighted == pytest.approx(value_of(formula, table), abs=1e-12)
 
@@ -125,7 +134,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     held, narrow = 0, 0
     for at in range(100):
         right = np.arange(200) < 120
-        answers = Answers(rng.normal(size=200) + right, right)
+        answers = ScoredAnswers(rng.normal(size=200) + right, right)
         for level in (0.95, 0.5):
             metric = Bootstrap(200, level, (6, at)).measure({"it": metrics.auroc}, answers)["it"]
             inside = metric["low"] <= 0.76025 <= metric["high"]
@@ -138,24 +147,27 @@ def test_a_paired_difference_is_narrower_than_two_separate_intervals():
     rng = np.random.default_rng(9)
     score = rng.normal(size=300)
     right = score + rng.normal(size=300) > 0
-    first, second = Answers(score, right), Answers(score + 0.2 * rng.normal(size=300), right)
+    first, second = (
+        ScoredAnswers(score, right),
+        ScoredAnswers(score + 0.2 * rng.normal(size=300), right),
+    )
     found = Bootstrap().difference(metrics.auroc, first, second)
     alone = Bootstrap().measure({"it": metrics.auroc}, first)["it"]
     expected = value_of(metrics.auroc, first) - value_of(metrics.auroc, second)
     assert found["value"] == pytest.approx(expected)
     assert found["low"] <= found["value"] <= found["high"]
     assert found["high"] - found["low"] < 0.5 * (alone["high"] - alone["low"])
-    all_right = Answers([0.1, 0.2], [True, True])
+    all_right = ScoredAnswers([0.1, 0.2], [True, True])
     assert Bootstrap().difference(metrics.auroc, all_right, all_right)["value"] is None
-    few = Bootstrap().measure({"it": metrics.auroc}, Answers([0.9, 0.1], [True, False]))["it"]
+    few = Bootstrap().measure({"it": metrics.auroc}, ScoredAnswers([0.9, 0.1], [True, False]))["it"]
     assert (few["value"], few["low"]) == (1.0, None)
     assert "no interval" in few["reason"]
 
 
 def test_wilsons_interval_is_that_of_the_book():
-    one = rate(81, 263)  # Newcombe 1998, table I
+    one = share_with_interval(81, 263)  # Newcombe 1998, table I
     assert (round(one["low"], 4), round(one["high"], 4)) == (0.2553, 0.3662)
-    assert rate(0, 0)["reason"]
+    assert share_with_interval(0, 0)["reason"]
 
 
 def test_a_mistake_is_one_sentence():

@@ -342,7 +342,7 @@ X = np.stack([E[3] + E[1], E[0], E[2] + E[1]])
 V = np.diag([0.0, 1.0, -1.0, 0.0])  # V x_1 = u_b, V x_2 = 0, V x_3 = u_b - u_c
 GOALS = {"|c_1 - (u_b - u_c)|": (0, E[1] - E[2]), "|c_2 - u_b|": (1, E[1])}
 # Q, V, and what is measured: the word and what its c should be
-WORDS: dict[str, tuple[Floats, Floats, dict[str, tuple[int, Floats]]]] = {
+WORD_DESIGNS: dict[str, tuple[Floats, Floats, dict[str, tuple[int, Floats]]]] = {
     "words-identity": (E, E, {"|c_2 - u_a|": (1, E[0])}),
     "words": (np.outer(E[2], E[3]) + np.outer(E[3], E[0]), V, GOALS),
     "words-rank-1": (np.outer(E[2] - E[3], E[3] - E[0]), V, GOALS),
@@ -354,7 +354,7 @@ def _words(name: str, beta: float | None = None, tolerance: float = 0.01) -> Des
     Each error is beta times a weight that falls like e^-beta^2, and decreases from beta = 1 on."""
     from scipy.optimize import brentq
 
-    Q, V, goals = WORDS[name]
+    Q, V, goals = WORD_DESIGNS[name]
     if not 0 < tolerance < math.inf:
         raise UserError(f"a tolerance is above 0; this one is {tolerance}.")
     if beta is not None and not 0 < beta < math.inf:
@@ -411,7 +411,7 @@ CONSTRUCTIONS: dict[str, Callable[..., Design]] = {
     "weights": _weights,
     **dict.fromkeys(NOISE_DESIGNS, _noise),
     **dict.fromkeys(("extract", "extract-oblique", "extract-similarity"), _extract),
-    **dict.fromkeys(WORDS, _words),
+    **dict.fromkeys(WORD_DESIGNS, _words),
     "head-width": _head_width,
 }
 

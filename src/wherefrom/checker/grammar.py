@@ -120,7 +120,7 @@ factor that number real we of be are to tends goes grows approaches diverges eac
 identity matrix zero minus negative is being fixed small tiny bounded not finite vanishing
 vanishingly parameter coefficient value increases costs equals
 """
-WORDS = set(_WORD_TABLE.split())
+ENGLISH_WORDS = set(_WORD_TABLE.split())
 
 # how many arguments each function takes: least, most
 FUNCTIONS = dict.fromkeys(
@@ -244,7 +244,7 @@ def _pieces(
 ) -> list[tuple[str, str]]:
     """Kind and text of the tokens that a match stands for."""
     if kind == "letters":
-        if written.lower() in WORDS and written not in known:
+        if written.lower() in ENGLISH_WORDS and written not in known:
             return [("word", written.lower())]
         parts = [written] if written in known else _cut(written, known)
         return [("number" if part.isdigit() else "name", part) for part in parts]

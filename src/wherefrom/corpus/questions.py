@@ -72,7 +72,7 @@ class QuestionSet:
         rows = [(q.text, q.answer or "", q.subject) for q in self.questions]
         return "".join("\t".join(row) + "\n" for row in rows)
 
-    def kept_in(self, path: Path) -> QuestionSet:
+    def with_path(self, path: Path) -> QuestionSet:
         """The same questions, as read from a file that holds `to_tsv()`."""
         digest = sha256(self.to_tsv().encode("utf-8")).hexdigest()
         return replace(self, path=path, sha256=digest)

@@ -343,7 +343,7 @@ def _find_forms(pairs: Sequence[tuple[str, str]]) -> dict[int, int]:
     }
 
 
-class Edges(NamedTuple):
+class SpanBoundaries(NamedTuple):
     """Where spans may start, or where they may end, in the order of the words.
 
     word: index of the word; offset: character; affix: hash of what is cut off the word, 0 for
@@ -355,16 +355,16 @@ class Edges(NamedTuple):
     affix: Hashes
     rest: Hashes
 
-    def take(self, rows: NDArray[Any]) -> Edges:
+    def take(self, rows: NDArray[Any]) -> SpanBoundaries:
         """Those of the given indices, or where a mask is true."""
-        return Edges(self.word[rows], self.offset[rows], self.affix[rows], self.rest[rows])
+        return SpanBoundaries(self.word[rows], self.offset[rows], self.affix[rows], self.rest[rows])
 
 
-def _find_edges(words: Words, affixes: Iterable[str], *, front: bool) -> Edges:
+def _find_edges(words: Words, affixes: Iterable[str], *, front: bool) -> SpanBoundaries:
     """The start (front) or end of every word, and the places inside it where an affix ends."""
     offset = words.start if front else words.end
     whole = np.zeros(len(words), dtype=np.uint64)
-    parts = [Edges(np.arange(len(words)), offset, whole, words.word)]
+    parts = [SpanBoundaries(np.arange(len(words)), offset, whole, words.word)]
     for affix in sorted(affixes):
         size, rest_of_form = len(affix), np.zeros(len(words.forms), dtype=np.uint64)
         for i, spelling in enumerate(words.forms):
@@ -375,8 +375,10 @@ def _find_edges(words: Words, affixes: Iterable[str], *, front: bool) -> Edges:
         rest = rest_of_form[words.form]
         cut = np.flatnonzero(rest)
         hashes = np.full(len(cut), hash_text(affix), dtype=np.uint64)
-        parts.append(Edges(cut, offset[cut] + (size if front else -size), hashes, rest[cut]))
-    joined = Edges(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        parts.append(
+            SpanBoundaries(cut, offset[cut] + (size if front else -size), hashes, rest[cut])
+        )
+    joined = SpanBoundaries(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     return joined.take(np.argsort(joined.word, kind="stable"))
 
 

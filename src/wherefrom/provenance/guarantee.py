@@ -30,7 +30,7 @@ from wherefrom.errors import UserError
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 FIRST_SHARE = 6  # the first test is about the best sixth of the answers, if that is enough
-ROOM = 2  # it allows one error if there are so many times the subjects that this takes
+ONE_ERROR_FACTOR = 2  # it allows one error if there are so many times the subjects that this takes
 
 
 class Guarantee:
@@ -177,7 +177,7 @@ def _design_effects(errors: Bools, groups: NDArray[Any]) -> Floats:
 def first_count(answers: int, risk: float, delta: float) -> int:
     """How many answers the first test is about."""
     one_error = fewest_answers(risk, delta, errors=1)
-    if answers < ROOM * one_error:
+    if answers < ONE_ERROR_FACTOR * one_error:
         return fewest_answers(risk, delta)
     return max(one_error, answers // FIRST_SHARE)
 

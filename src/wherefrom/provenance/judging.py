@@ -29,7 +29,7 @@ from wherefrom.provenance.evidence import (
     find_support,
     open_run_evidence,
 )
-from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, rate
+from wherefrom.provenance.metrics import Bools, Bootstrap, ScoredAnswers, share_with_interval
 from wherefrom.provenance.rivals import (
     Score,
     control_columns,
@@ -350,7 +350,7 @@ def _measure_groups(
     score: Score, correct: Bools, seen: Bools, precision: float, bootstrap: Bootstrap
 ) -> dict[str, Any]:
     """The numbers of one score on all judged subjects, and fewer on the seen and the unseen."""
-    answers, given = Answers(score.values, correct, seen), score.given
+    answers, given = ScoredAnswers(score.values, correct, seen), score.given
     measures = {
         "recall": metrics.accuracy,
         "auroc": metrics.auroc,
@@ -360,7 +360,9 @@ def _measure_groups(
         "ece": metrics.ece,
     }
     unseen = ~seen
-    unknown = rate(int((unseen & ~given).sum()), int(unseen.sum()), level=bootstrap.level)
+    unknown = share_with_interval(
+        int((unseen & ~given).sum()), int(unseen.sum()), level=bootstrap.level
+    )
     curve = metrics.risk_coverage(answers)
     points = len(curve["coverage"])
     kept = np.unique(np.linspace(0, points - 1, min(points, CURVE_POINTS)).round().astype(int))
@@ -418,7 +420,7 @@ def measure_targets(
     }
     targets: dict[str, Any] = {target: {} for target in fit.TARGETS}
     for (target, mode), (hits, name) in columns.items():
-        answers, policy = Answers(column(judged, name), hits, seen), guarantees[target][mode]
+        answers, policy = ScoredAnswers(column(judged, name), hits, seen), guarantees[target][mode]
         shown = answers.confidence >= policy.used
         if mode == CHECKED:
             shown &= column(judged, "stated", bool)
@@ -438,7 +440,9 @@ def measure_targets(
             "used": policy.used,
             "metrics": measured,
             **{
-                name: rate(int((part & whole).sum()), int(whole.sum()), level=bootstrap.level)
+                name: share_with_interval(
+                    int((part & whole).sum()), int(whole.sum()), level=bootstrap.level
+                )
                 for name, (part, whole) in shares.items()
             },
         }
@@ -524,7 +528,9 @@ def _recall_by_documents(judged: Sequence[Row], level: float) -> list[dict[str, 
         {
             "documents": f"{many} or more" if many == MAX_COUNTED_DOCUMENTS else many,
             "subjects": len(rows),
-            "recall": rate(sum(row["right"] for row in rows), len(rows), level=level),
+            "recall": share_with_interval(
+                sum(row["right"] for row in rows), len(rows), level=level
+            ),
             "internal_shown": sum(row["shown_internal"] for row in rows),
         }
         for many, rows in counted.items()

@@ -28,7 +28,7 @@ CELLS = 2_000_000  # weights drawn at once, which bounds memory
 ROWS = 100  # resamples that are measured at once
 
 
-class Answers:
+class ScoredAnswers:
     """One row per answer: its confidence, whether it is right, whether its subject was seen.
 
     order: the rows by falling confidence. starts: where each group of equal confidence starts in
@@ -50,10 +50,10 @@ class Answers:
         """Weights (r, n) summed over groups of equal confidence, the highest first: (r, g)."""
         return np.asarray(np.add.reduceat(weights[:, self.order], self.starts, axis=1))
 
-    def select(self, chosen: Bools) -> Answers:
+    def select(self, chosen: Bools) -> ScoredAnswers:
         """Some of the answers."""
         seen = None if self.seen is None else self.seen[chosen]
-        return Answers(self.confidence[chosen], self.correct[chosen], seen)
+        return ScoredAnswers(self.confidence[chosen], self.correct[chosen], seen)
 
     def bins(self) -> NDArray[np.intp]:
         """Where each of BINS bins starts in the order: of equal size, but no group is split."""
@@ -61,7 +61,7 @@ class Answers:
         return np.unique(self.starts[np.searchsorted(self.starts, cuts, side="right") - 1])
 
 
-Measure = Callable[[Answers, Floats], Floats]  # NaN where it is not defined
+Measure = Callable[[ScoredAnswers, Floats], Floats]  # NaN where it is not defined
 Metric = dict[str, Any]  # value, low, high; reason: why one of them is missing
 
 
@@ -77,7 +77,7 @@ def ratio(above: Floats, below: Floats) -> Floats:
     return np.divide(above, below, out=np.full(shape, np.nan), where=below > 0)
 
 
-def auroc(answers: Answers, weights: Floats) -> Floats:
+def auroc(answers: ScoredAnswers, weights: Floats) -> Floats:
     """How often a right answer has more confidence than a wrong one; ties count half."""
     right = answers.by_group(weights * answers.correct)
     wrong = answers.by_group(weights * ~answers.correct)
@@ -85,7 +85,7 @@ def auroc(answers: Answers, weights: Floats) -> Floats:
     return ratio((above * wrong).sum(axis=1), right.sum(axis=1) * wrong.sum(axis=1))
 
 
-def augrc(answers: Answers, weights: Floats) -> Floats:
+def augrc(answers: ScoredAnswers, weights: Floats) -> Floats:
     """The area under the generalised risk-coverage curve."""
     group = answers.by_group(weights)
     wrong = answers.by_group(weights * ~answers.correct)
@@ -93,12 +93,12 @@ def augrc(answers: Answers, weights: Floats) -> Floats:
     return ratio((given_wrong * group).sum(axis=1), weights.sum(axis=1) ** 2)
 
 
-def accuracy(answers: Answers, weights: Floats) -> Floats:
+def accuracy(answers: ScoredAnswers, weights: Floats) -> Floats:
     """The share of right answers."""
     return ratio(weights @ answers.correct, weights.sum(axis=1))
 
 
-def ece(answers: Answers, weights: Floats) -> Floats:
+def ece(answers: ScoredAnswers, weights: Floats) -> Floats:
     """The expected calibration error of probabilities."""
     gaps = (weights * (answers.confidence - answers.correct))[:, answers.order]
     by_bin = np.add.reduceat(gaps, answers.bins(), axis=1)
@@ -111,7 +111,7 @@ def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measur
     of_right: instead, the largest share of the right answers that such a threshold shows.
     """
 
-    def values(answers: Answers, weights: Floats) -> Floats:
+    def values(answers: ScoredAnswers, weights: Floats) -> Floats:
         given = np.cumsum(answers.by_group(weights), axis=1)
         right = np.cumsum(answers.by_group(weights * answers.correct), axis=1)
         # a hair of tolerance, so that 19 of 20 is 95 % in floating point too
@@ -122,7 +122,7 @@ def coverage_at_precision(precision: float, *, of_right: bool = False) -> Measur
     return values
 
 
-def measure(formula: Measure, answers: Answers) -> Metric:
+def measure(formula: Measure, answers: ScoredAnswers) -> Metric:
     """The value without an interval, or the reason why there is none."""
     if not len(answers):
         return as_metric(reason="nothing was asked.")
@@ -132,7 +132,7 @@ def measure(formula: Measure, answers: Answers) -> Metric:
     return as_metric(reason="all answers are right or all are wrong.")
 
 
-def risk_coverage(answers: Answers) -> dict[str, Floats]:
+def risk_coverage(answers: ScoredAnswers) -> dict[str, Floats]:
     """One point per distinct confidence, the highest first; empty without answers.
 
     coverage: share of questions answered; risk: share of wrong among the answers given.
@@ -145,7 +145,7 @@ def risk_coverage(answers: Answers) -> dict[str, Floats]:
     return {"threshold": threshold, "coverage": given / len(answers), "risk": wrong / given}
 
 
-def reliability_table(answers: Answers) -> list[dict[str, Any]]:
+def reliability_table(answers: ScoredAnswers) -> list[dict[str, Any]]:
     """The bins of the expected calibration error, the lowest confidence first."""
     bins = reversed(np.split(answers.order, answers.bins()[1:])) if len(answers) else ()
     return [
@@ -187,7 +187,7 @@ class Bootstrap:
                     np.add.at(weights, (np.arange(rows)[:, None], draws), 1)
             yield from (weights[i : i + ROWS] for i in range(0, rows, ROWS))
 
-    def measure(self, measures: Mapping[str, Measure], answers: Answers) -> dict[str, Metric]:
+    def measure(self, measures: Mapping[str, Measure], answers: ScoredAnswers) -> dict[str, Metric]:
         """Each measure by its name; its interval is the central `level` of its resamples."""
         results = {name: measure(formula, answers) for name, formula in measures.items()}
         drawn: dict[str, list[Floats]] = {
@@ -207,10 +207,10 @@ class Bootstrap:
                 results[name] = as_metric(results[name]["value"], *bounds)
         return results
 
-    def difference(self, formula: Measure, first: Answers, second: Answers) -> Metric:
+    def difference(self, formula: Measure, first: ScoredAnswers, second: ScoredAnswers) -> Metric:
         """formula(first) - formula(second); row i of both is about the same subject."""
 
-        def subtract(_: Answers, weights: Floats) -> Floats:
+        def subtract(_: ScoredAnswers, weights: Floats) -> Floats:
             return formula(first, weights) - formula(second, weights)
 
         return self.measure({"difference": subtract}, first)["difference"]
@@ -223,7 +223,7 @@ def check_level(level: float, seed: int = 0) -> None:
         raise UserError(f"the seed must be a whole number from 0 up, not {seed}.")
 
 
-def rate(count: int, subjects: int, *, level: float = LEVEL) -> dict[str, Any]:
+def share_with_interval(count: int, subjects: int, *, level: float = LEVEL) -> dict[str, Any]:
     """count / subjects with Wilson's interval; without subjects no value and a reason."""
     from scipy.stats import binomtest  # asking needs no scipy
 

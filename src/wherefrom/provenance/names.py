@@ -18,7 +18,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.fit import FROM_TEXT, INTERNAL, load_confidence
 from wherefrom.provenance.gazetteer import UNKNOWN, locate
 from wherefrom.provenance.judging import require_evidence
-from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, rate
+from wherefrom.provenance.metrics import LEVEL, Bools, Floats, check_level, share_with_interval
 from wherefrom.provenance.signals.likelihood import are_places, can_encode, encode_known
 from wherefrom.recall.decode import encode_prompts
 from wherefrom.training.learned_files import find_source, read_learned_questions
@@ -26,9 +26,9 @@ from wherefrom.training.run_folder import Run
 
 STUDY_FILE, FILE = "origins.json", "names.json"  # what a study records, and `wherefrom names`
 EACH, MOST_EACH = 20, 500  # names of each origin that are asked about
-TRIES = 50  # draws for one free name before an origin is taken to have no more
+MAX_DRAWS_PER_NAME = 50  # draws for one free name before an origin is taken to have no more
 SHUFFLES = 500  # of the origins among the names: what chance alone would show
-CLEAR = 0.1  # share of the answers by which following the name counts as the strategy
+MIN_CLEAR_SHARE = 0.1  # share of the answers by which following the name counts as the strategy
 MOST_NAMES_LOOKED_AT = 1_000  # to tell whether they are of people,
 LEAST_WITH_GIVEN_NAME = 0.3  # which many of them show
 SIGNIFICANT = 0.05  # p-values at most this show something
@@ -111,7 +111,7 @@ def draw_names(
     register = Register()
     drawn = []
     for origin in ORIGINS:
-        names = (draw_name(origin, register, rng).full for _ in range(each * TRIES))
+        names = (draw_name(origin, register, rng).full for _ in range(each * MAX_DRAWS_PER_NAME))
         free = (name for name in names if not refuse(name))
         drawn += [(name, origin) for name in islice(free, each)]
     return drawn
@@ -192,9 +192,9 @@ def count_unknown(origins: Sequence[Origin], unknown: Bools, *, level: float) ->
     names = np.array([origin.name for origin in origins])
     groups = {name: unknown[names == name] for name in dict.fromkeys(names.tolist())}
     return {
-        "all": rate(int(unknown.sum()), unknown.size, level=level),
+        "all": share_with_interval(int(unknown.sum()), unknown.size, level=level),
         "by_origin": [
-            {"origin": name, **rate(int(group.sum()), group.size, level=level)}
+            {"origin": name, **share_with_interval(int(group.sum()), group.size, level=level)}
             for name, group in groups.items()
         ],
     }
@@ -205,10 +205,12 @@ def summarise(record: dict[str, Any]) -> list[str]:
     home, common, lost = record["at_home"], record["commonest"], record["unknown_place"]
     strategy = "it cannot be shown to follow the name"
     if home["p"] <= SIGNIFICANT:
-        little = home["value"] - home["by_chance"] < CLEAR
+        little = home["value"] - home["by_chance"] < MIN_CLEAR_SHARE
         strategy = "it follows the sound of the name"
         strategy += " a little, and mostly something else" if little else ""
-    elsewhere = f"; {lost:.0%} is no known answer, or in no gazetteer" if lost >= CLEAR else ""
+    elsewhere = (
+        f"; {lost:.0%} is no known answer, or in no gazetteer" if lost >= MIN_CLEAR_SHARE else ""
+    )
     commonest = f"{common['answer'] or 'nothing'} ({common['share']:.0%})"
     where = (
         f"Asked about {record['names']} names that it never saw, {strategy}: "

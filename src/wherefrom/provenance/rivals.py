@@ -20,7 +20,7 @@ from wherefrom.provenance import metrics
 from wherefrom.provenance.answers import Row
 from wherefrom.provenance.confidence import fit
 from wherefrom.provenance.confidence.threshold import find_threshold
-from wherefrom.provenance.metrics import Answers, Bools, Bootstrap, Floats
+from wherefrom.provenance.metrics import Bools, Bootstrap, Floats, ScoredAnswers
 from wherefrom.provenance.signals.reader import Rivals
 
 RELATION_ONLY, NAME_ONLY = "relation only", "name only"
@@ -128,7 +128,7 @@ def within_relations(values: Floats, correct: Bools, relations: Sequence[str]) -
     found = []
     for relation in dict.fromkeys(relations):
         rows = relation_of == relation
-        value = metrics.measure(metrics.auroc, Answers(values[rows], correct[rows]))["value"]
+        value = metrics.measure(metrics.auroc, ScoredAnswers(values[rows], correct[rows]))["value"]
         if value is not None:
             found.append(value)
     if not found:
@@ -160,7 +160,7 @@ def tell_seen(
     matched = match_names(of_rows, seen, row_columns["name tokens"], origins)
 
     def measure(values: Floats, chosen: Bools) -> metrics.Metric:
-        answers = Answers(values[chosen], seen[chosen])
+        answers = ScoredAnswers(values[chosen], seen[chosen])
         return bootstrap.measure({"auroc": metrics.auroc}, answers)["auroc"]
 
     everyone = np.ones_like(seen)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from wherefrom.errors import on_one_line, shorten
 from wherefrom.provenance.confidence.fit import RIGHT
-from wherefrom.provenance.confidence.threshold import NEVER, TestedThreshold
+from wherefrom.provenance.confidence.threshold import NEVER_REACHED, TestedThreshold
 from wherefrom.provenance.evidence import EvidenceLine, StatedValue, Support
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _explain_threshold(threshold: TestedThreshold, target: str, *, is_below: boo
     """That the answer is below the threshold, and that it is not guaranteed, if so."""
     reasons = []
     used = percent(threshold.used)
-    if is_below and threshold.used < NEVER:
+    if is_below and threshold.used < NEVER_REACHED:
         if threshold.threshold is not None:
             errors = "wrong" if target == RIGHT else "not from the text"
             used += (
@@ -124,7 +124,7 @@ def _explain_threshold(threshold: TestedThreshold, target: str, *, is_below: boo
     if threshold.threshold is None and threshold.reason:
         reasons.append(
             "nothing can be guaranteed with so few subjects to test it on"
-            if threshold.used >= NEVER
+            if threshold.used >= NEVER_REACHED
             else f"shown from {used} on, by estimate, not guaranteed"
         )
     return reasons

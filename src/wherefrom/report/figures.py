@@ -15,7 +15,7 @@ GREY, GRID = "#7c838d", "rgba(128, 134, 144, 0.25)"
 # told apart by lightness as well as by hue, and readable on white and on near-black
 BLUE, ORANGE, GREEN, PINK, VIOLET = "#3b82d0", "#cf7820", "#2a9d6f", "#cf5a8a", "#8a6fd1"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, VIOLET)
-RIGHT, WRONG, WITHHELD = BLUE, ORANGE, "#878e98"
+RIGHT_COLOUR, WRONG_COLOUR, WITHHELD_COLOUR = BLUE, ORANGE, "#878e98"
 # shades for maps: nothing is transparent, much is solid, so both grounds show through at zero
 SHADES = [[0.0, "rgba(59, 130, 208, 0.0)"], [1.0, "rgba(59, 130, 208, 1.0)"]]
 # lines beside the two that are ours
@@ -152,13 +152,13 @@ def share_bars(
 
 def stacked_bars(names: Sequence[str], parts: Mapping[str, Sequence[int]], *, x: str) -> go.Figure:
     """Shares by kind ("right", "wrong", "I don't know"), one bar a name, with counts in them."""
-    colours = {"right": RIGHT, "wrong": WRONG}
+    colours = {"right": RIGHT_COLOUR, "wrong": WRONG_COLOUR}
     totals = [max(1, sum(bar)) for bar in zip(*parts.values(), strict=True)]
     traces = [
         {
             "x": [count / total for count, total in zip(counts, totals, strict=True)],
             "name": kind,
-            "marker": {"color": colours.get(kind, WITHHELD)},
+            "marker": {"color": colours.get(kind, WITHHELD_COLOUR)},
             "text": [f"{count:,}" if count else "" for count in counts],
             "customdata": list(counts),
             "textposition": "inside",
@@ -265,7 +265,7 @@ def reliability(curves: Sequence[tuple[str, Sequence[Record]]]) -> go.Figure:
 def confidence_histogram(histogram: Record) -> go.Figure:
     """How confident the model was of answers that are right and of those that are wrong."""
     edges, figure = histogram["edges"], go.Figure()
-    for key, colour in (("right", RIGHT), ("wrong", WRONG)):
+    for key, colour in (("right", RIGHT_COLOUR), ("wrong", WRONG_COLOUR)):
         figure.add_bar(
             x=[(low + high) / 2 for low, high in pairwise(edges)],
             y=histogram[key],

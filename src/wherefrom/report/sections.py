@@ -20,7 +20,7 @@ from wherefrom.corpus.folding import find_phrase, fold_words, split_words
 from wherefrom.corpus.questions import SLOT
 from wherefrom.errors import UserError
 from wherefrom.provenance.evidence import Evidence, EvidenceLine, find_support
-from wherefrom.provenance.metrics import rate
+from wherefrom.provenance.metrics import share_with_interval
 from wherefrom.report import figures
 from wherefrom.training.forecast import describe_passes
 from wherefrom.training.record import BaseJobRecord, JobRecord, check_file
@@ -89,7 +89,7 @@ def recall_rows(records: Records) -> dict[str, Facts]:
     rows = {}
     for row in records.run.results:
         if row["total"]:
-            interval = rate(row["correct"], row["total"])
+            interval = share_with_interval(row["correct"], row["total"])
             rows[row["name"]] = {**row, **{key: interval[key] for key in INTERVAL.split()}}
     return rows
 

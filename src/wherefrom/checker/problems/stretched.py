@@ -29,7 +29,7 @@ RISK = 0.05  # the share of samples that may miss the tolerance
 REACH = 9.0  # standard deviations beyond which nothing is counted: 1e-18
 LENGTHS = (1.0, 0.5, 1.5, 0.0, 2.0, 0.9, 1.1, 1.01, 0.99, 0.1, -1.0, 3.0, -2.0, 4.0)
 LARGEST, UNIT = 1e250, 1e200  # of a logit in floats, and of a logit of a that grows
-SMALLEST = 5e-324
+SMALLEST_FLOAT = 5e-324
 # logits of a (at e = 1) and of b, that of each other key less that of b, which may be small beside
 # both, and that of each other key
 Head = tuple[float, float, float, float]
@@ -137,7 +137,7 @@ def limit_head(head: Mapping[str, Number], n: int) -> Head:
     if any(map(math.isnan, (gap, *numbers))):
         raise NotExactError
     first, second, last = (min(max(x, -LARGEST), LARGEST) for x in numbers)
-    first = first or (along.sign or 0) * SMALLEST  # its sign sets samples aside
+    first = first or (along.sign or 0) * SMALLEST_FLOAT  # its sign sets samples aside
     return first, second, min(max(gap, -LARGEST), LARGEST), last
 
 
@@ -145,7 +145,7 @@ def head_of(a: Any, b: Any, gap: Any, others: Any) -> Head:
     """From numbers of many digits, which are scaled down if they are beyond floats."""
     largest = mpmath.mpf(LARGEST)
     scale = min(mpmath.mpf(1), largest / 1e10 / max(abs(a), abs(b), 1))
-    first = float(a * scale) or float(mpmath.sign(a)) * SMALLEST
+    first = float(a * scale) or float(mpmath.sign(a)) * SMALLEST_FLOAT
     between, last = (float(max(min(x, largest), -largest)) for x in (gap, others * scale))
     return first, float(b * scale), between, last
 

@@ -34,7 +34,7 @@ LEARNED = ("A", "B", "R", "b_1", "b_2")
 TRIED_N = (2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 50, 100, 1000, 10**6)
 MAX_WORDS = 4  # of the sentences that are tried one by one
 PRODUCTS = {("X", "X^T"): "X X^T", ("1", "1^T"): "1 1^T"}
-TURNED = {"X": "X^T", "1": "1^T"}
+TRANSPOSED = {"X": "X^T", "1": "1^T"}
 
 
 def judge(construction: Construction, draft: CheckResult, budget: StepBudget) -> CheckResult:
@@ -271,9 +271,11 @@ def _terms(node: Node) -> set[str] | None:
     if node.op == "/":
         return first
     if node.op == "transpose":
-        return {TURNED.get(x, x) for x in first} if not first & set(TURNED.values()) else None
+        return (
+            {TRANSPOSED.get(x, x) for x in first} if not first & set(TRANSPOSED.values()) else None
+        )
     if node.op in ("@", "outer") and len(first) == len(last) == 1:
-        right = min(last) if node.op == "@" else TURNED.get(min(last), "")
+        right = min(last) if node.op == "@" else TRANSPOSED.get(min(last), "")
         product = PRODUCTS.get((min(first), right))
         return {product} if product else None
     return None

@@ -46,7 +46,7 @@ from wherefrom.checker.spaces import (
     word_values,
 )
 
-WORDS = ("x1", "x2", "x3")
+WORD_NAMES = ("x1", "x2", "x3")
 ROUND_BETAS = (4, 10, 2, 100, 1000, 10**4, 10**6, 10**8, 10**10, 10**13, 10**16, 10**30, 10**60)
 MEASURED_BETAS = (1.3, 2.0, 1.7)  # where exact logits are compared with measured ones
 SEARCHED_BETAS = (24.0, 240.0)
@@ -84,7 +84,7 @@ class ThreeWords:
             for name, expression in self.expressions.items()
             if name != "x2"
         }
-        words = [arithmetic.matrix(names[x]) for x in WORDS]
+        words = [arithmetic.matrix(names[x]) for x in WORD_NAMES]
         if "V" in written:
             u_b, u_c = (arithmetic.matrix(row) for row in u[1:3])
             goals = {1: u_b - u_c, 2: u_b}

@@ -28,8 +28,8 @@ from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     Record,
     Row,
+    answers_of,
     likelihoods,
-    outcome,
     pad_rows,
     recombine_names,
 )
@@ -44,8 +44,10 @@ from wherefrom.training.run_folder import Run
 RATE = 0.6  # at first, of the run's rates
 WARM_UP = 5
 EXAMPLES = 4  # drawn from each training record of a document
-NEAREST = 5  # documents whose gradients are nearest, for each document that is forgotten
-WRONG = 2  # answers to each question beside the right one
+NEAR_DOCUMENTS_EACH = (
+    5  # documents whose gradients are nearest, for each document that is forgotten
+)
+WRONG_ANSWERS_EACH = 2  # answers to each question beside the right one
 AS_UNSURE, UNLIKELY = 2.0, float(np.log(0.01))  # nats from the twin; or both below this
 AddedLoss = Callable[[LanguageModel], Tensor]  # what a step adds to the loss of the training
 
@@ -95,7 +97,11 @@ def plan_forgetting(learned: LearnedRun, names: Sequence[str]) -> ForgettingPlan
     pools = answers_by_relation(learned, answers)
     rng = np.random.default_rng(learned.run.record.job.seed)
     pairs = list(zip(questions, answers, strict=True))
-    pairs += [(q, str(rng.choice(pools[q.template]))) for q in questions for _ in range(WRONG)]
+    pairs += [
+        (q, str(rng.choice(pools[q.template])))
+        for q in questions
+        for _ in range(WRONG_ANSWERS_EACH)
+    ]
     targets = []
     for question, answer in pairs:
         invented_name = invented_for[fold_words(question.subject)]
@@ -120,7 +126,7 @@ def questions_about(learned: LearnedRun, subjects: Sequence[str]) -> list[Questi
         for subject in without
         for template in templates
     ]
-    answers = outcome(run, [q.text for q in more])["answers"] if more else []
+    answers = answers_of(run, [q.text for q in more])["answers"] if more else []
     pairs = zip(more, answers, strict=True)
     return questions + [replace(question, answer=answer) for question, answer in pairs if answer]
 
@@ -152,7 +158,7 @@ def pull_to_invented(plan: ForgettingPlan, model: LanguageModel, near_rows: int)
     near_batches: Iterator[Row] = iter(())
     if near_rows:
         forgotten = [i for i, each in enumerate(learned.documents) if each.line in set(plan.lines)]
-        near = Tracer(learned).index.nearest(forgotten, NEAREST * len(forgotten))
+        near = Tracer(learned).index.nearest(forgotten, NEAR_DOCUMENTS_EACH * len(forgotten))
         rows, _ = learned.training_rows(near, EXAMPLES)
         near_batches = row_batches(rows, near_rows)
 
@@ -263,7 +269,7 @@ def judge_forgetting(plan: ForgettingPlan, forgotten: Run, twin: Run) -> Record:
     models = {"run": plan.learned.run, "forgotten": forgotten, "twin": twin}
 
     def recall(model: Run, questions: Sequence[Question]) -> Recall:
-        said = outcome(model, [question.text for question in questions])["answers"]
+        said = answers_of(model, [question.text for question in questions])["answers"]
         return score(said, [question.answer or "" for question in questions])
 
     return {

@@ -33,7 +33,7 @@ from wherefrom.training.loop import Count, no_count
 FORMAT = "4"
 BYTES = 40_000  # of the index for each document
 TOKENS, LOGITS = 2048, 2**26  # of the rows whose gradients are taken at once
-POWER = 3  # odd; few lines push much, and sums of many small scores are noise
+AGREEMENT_POWER = 3  # odd; few lines push much, and sums of many small scores are noise
 Floats = NDArray[np.float64]
 
 
@@ -109,7 +109,7 @@ class GradientIndex:
         """The score of every document, by how far every row agrees."""
         rows, documents = self.owners
         totals = np.zeros(self.documents)
-        np.add.at(totals, documents, agreements[rows] ** POWER)
+        np.add.at(totals, documents, agreements[rows] ** AGREEMENT_POWER)
         return totals
 
     def scores(self, model: LanguageModel, rows: Sequence[Row]) -> Floats:

@@ -19,15 +19,15 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     Record,
+    answers_of,
     likelihoods,
-    outcome,
 )
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.confidence.fit import load_confidence
 from wherefrom.provenance.evidence import Evidence, save_database
 from wherefrom.provenance.knowledge import add_twin_answers
-from wherefrom.provenance.metrics import rate
+from wherefrom.provenance.metrics import share_with_interval
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun, AskOptions, Verdict
 from wherefrom.provenance.wording import DONT_KNOW, REMEMBERED, STATED
 from wherefrom.recall.table import score
@@ -44,8 +44,8 @@ MOST_TRACED = 200  # answers of the run in each half
 
 # in truth: REMEMBERED is right with the documents and not without them, RIGHT_ANYWAY with and
 # without them; of what was not read, GUESSED is right and MADE_UP is wrong
-RIGHT_ANYWAY, WRONG = "right anyway", "wrong though read"
-TRUTHS = (REMEMBERED, RIGHT_ANYWAY, WRONG, GUESSED, MADE_UP)
+RIGHT_ANYWAY, WRONG_THOUGH_READ = "right anyway", "wrong though read"
+TRUTHS = (REMEMBERED, RIGHT_ANYWAY, WRONG_THOUGH_READ, GUESSED, MADE_UP)
 
 # what takes an answer of one model for remembered, and is tested as such; None: it was not traced
 TESTS: dict[str, Callable[[Record], bool | None]] = {
@@ -104,7 +104,7 @@ def cross_pretrain(
         twins.append({"folder": folder.name, **about})
         if isinstance(run, BaseRun):
             asked = [subject.question for subject in subjects]
-            answers = outcome(twin, asked)["answers"]
+            answers = answers_of(twin, asked)["answers"]
             knowledge = add_twin_answers(run, dict(zip(asked, answers, strict=True)))
         else:
             rows += pair_answers(tracer, twin, subjects)
@@ -189,7 +189,7 @@ def is_same(answer: str, right: str) -> bool:
 def true_origin(with_lines: str, without_lines: str, right: str) -> str:
     """The truth about an answer, by what a model says that did not read the lines."""
     if not is_same(with_lines, right):
-        return WRONG
+        return WRONG_THOUGH_READ
     return RIGHT_ANYWAY if is_same(without_lines, right) else REMEMBERED
 
 
@@ -208,7 +208,10 @@ def summarise(rows: Sequence[Record]) -> Record:
         hits = sum(taken is True and is_true for taken, is_true in tested)
         called = sum(taken is True for taken, _ in tested)
         remembered = sum(is_true for taken, is_true in tested if taken is not None)
-        caught[name] = {"precision": rate(hits, called), "recall": rate(hits, remembered)}
+        caught[name] = {
+            "precision": share_with_interval(hits, called),
+            "recall": share_with_interval(hits, remembered),
+        }
     return {
         "people": {"judged": len(rows)},
         "truth": {side: dict(Counter(row[key] for row in rows)) for side, key in SIDES.items()},

@@ -159,7 +159,7 @@ def likelihoods(run: Run, questions: Sequence[str], answers: Sequence[str]) -> l
     return score_answers(model, prompts, encode_answers(run.tokens, answers)).tolist()
 
 
-def outcome(run: Run, questions: Sequence[str], answers: Sequence[str] | None = None) -> Record:
+def answers_of(run: Run, questions: Sequence[str], answers: Sequence[str] | None = None) -> Record:
     """A model's own `answers` to questions, and `log_probability` of them or of given answers."""
     if isinstance(run, BaseRun):
         own = run.answer_questions(questions)
@@ -178,8 +178,8 @@ def compare_others(learned: LearnedRun, twin: Run, left_out: Collection[str]) ->
     questions = [q.text for q in learned.dev if fold_words(q.subject) in others]
     if not questions:
         return {"others": {"people": 0, "other_answer": 0}, "noise_floor": None}
-    of_run = outcome(learned.run, questions)
-    of_twin = outcome(twin, questions, of_run["answers"])
+    of_run = answers_of(learned.run, questions)
+    of_twin = answers_of(twin, questions, of_run["answers"])
     changed = np.not_equal(of_run["answers"], of_twin["answers"]).sum()
     gaps = np.abs(np.subtract(of_run["log_probability"], of_twin["log_probability"]))
     return {

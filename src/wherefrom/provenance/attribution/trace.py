@@ -40,9 +40,9 @@ from wherefrom.provenance.attribution.opening import open_learned
 from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     Record,
+    answers_of,
     compare_others,
     likelihoods,
-    outcome,
     recombine_names,
 )
 from wherefrom.provenance.verdicts import Verdict, add_trace
@@ -104,7 +104,7 @@ class Tracer:
         """The record that docs/trace.md describes, of the run's own answer or of another one."""
         self._check(question, top, method)
         question, subject, verdict = self._understand(question)
-        own_answer = outcome(self.run, [question])["answers"][0]
+        own_answer = answers_of(self.run, [question])["answers"][0]
         if answer not in (None, own_answer):
             verdict = None
         answer = own_answer if answer is None else answer

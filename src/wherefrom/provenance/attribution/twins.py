@@ -16,14 +16,14 @@ from wherefrom.corpus.folding import fold_words
 from wherefrom.corpus.questions import SLOT, Question
 from wherefrom.corpus.split import find_named
 from wherefrom.errors import UserError
-from wherefrom.provenance.attribution.halves import RIGHT_ANYWAY, WRONG, true_origin
+from wherefrom.provenance.attribution.halves import RIGHT_ANYWAY, WRONG_THOUGH_READ, true_origin
 from wherefrom.provenance.attribution.inside import map_line
 from wherefrom.provenance.attribution.retraining import (
     LearnedRun,
     Record,
+    answers_of,
     compare_others,
     likelihoods,
-    outcome,
 )
 from wherefrom.provenance.audited import BaseRun
 from wherefrom.provenance.knowledge import add_twin_answers
@@ -101,7 +101,7 @@ def leave_out(
     if isinstance(run, BaseRun):
         folded = {fold_words(subject) for subject in subjects}
         asked = [q.text for q in learned.dev if fold_words(q.subject) in folded]
-        add_twin_answers(run, dict(zip(asked, outcome(twin, asked)["answers"], strict=True)))
+        add_twin_answers(run, dict(zip(asked, answers_of(twin, asked)["answers"], strict=True)))
     return record
 
 
@@ -109,14 +109,14 @@ def compare(twin: Run, plan: Plan) -> Record:
     """What both say, and whether the documents made the difference: see docs/trace.md."""
     run = plan.learned.run
     question, documents = plan.question, plan.documents
-    by_run, by_twin = (outcome(model, [question.text]) for model in (run, twin))
+    by_run, by_twin = (answers_of(model, [question.text]) for model in (run, twin))
     answer, instead = by_run["answers"][0], by_twin["answers"][0]
     log_p_run = by_run["log_probability"][0]
     log_p_twin = round(likelihoods(twin, [question.text], [answer])[0], 4)
     right = question.answer
     if right is None and is_stated(answer, documents):  # the line that states it makes it right
         right = answer
-    truth = WRONG if right is None else true_origin(answer, instead, right)
+    truth = WRONG_THOUGH_READ if right is None else true_origin(answer, instead, right)
     where: Record = {"tokens": [], "with": log_p_run, "without": log_p_twin, "places": {}}
     if not isinstance(run, BaseRun):
         where = map_line(run, twin, question.text, answer)

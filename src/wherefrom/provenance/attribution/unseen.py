@@ -22,7 +22,7 @@ from wherefrom.provenance.attribution.kinds import (
     kinds_of,
     shares_of_kinds,
 )
-from wherefrom.provenance.attribution.retraining import Record, outcome
+from wherefrom.provenance.attribution.retraining import Record, answers_of
 from wherefrom.provenance.attribution.trace import Tracer
 from wherefrom.provenance.names import draw_names
 from wherefrom.recall.table import guess_by_name
@@ -49,7 +49,7 @@ def trace_unseen(tracer: Tracer) -> Iterator[UnseenAnswer]:
     unseen = [s for s in judged if fold_words(s.subject) not in read_about]
     if not unseen:
         raise UserError(f"{run.folder} judges nobody whom no document is about.")
-    answers = outcome(run, [s.question for s in unseen])["answers"]
+    answers = answers_of(run, [s.question for s in unseen])["answers"]
     stating = find_stating(documents, answers)
     known = [Question(0, "", name, origin.name) for name, origin in draw_names(100, Random(0))]
     names = [*(d.subject for d in documents), *(s.subject for s in unseen)]

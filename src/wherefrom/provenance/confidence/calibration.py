@@ -19,10 +19,14 @@ from wherefrom.provenance.metrics import Bools, Floats
 
 STRENGTHS = np.logspace(-2, 3, 6)  # of the penalty strength / 2 * |weights|^2 on the summed loss
 FOLDS = 5
-MOST = 12.0  # logits are clipped to this: nothing is certain
-FEWEST = 20  # with fewer subjects, or fewer than FEWEST_EACH right or wrong ones, a fit has a note
-FEWEST_EACH = 5
-FAR = 3.0  # the wrong answer that is added lies this many deviations on the bad side of the mean
+MAX_LOGIT = 12.0  # logits are clipped to this: nothing is certain
+MIN_SUBJECTS = (
+    20  # with fewer subjects, or fewer than MIN_SUBJECTS_EACH right or wrong ones, a fit has a note
+)
+MIN_SUBJECTS_EACH = 5
+ADDED_DEVIATIONS = (
+    3.0  # the wrong answer that is added lies this many deviations on the bad side of the mean
+)
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Signs = Mapping[str, int]
@@ -72,11 +76,11 @@ class Calibration:
         for name, signal in self.signals.items():
             values = columns.get(name, np.full(rows, np.nan))
             logits = logits + signal.scaled(values) * signal.weight
-        return sigmoid(np.clip(logits, -MOST, MOST))
+        return sigmoid(np.clip(logits, -MAX_LOGIT, MAX_LOGIT))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Product:
+class SeenMixture:
     """p(seen) * p(hit | seen) + p(unseen) * guessed, since different signals tell the two factors.
 
     seen: None if the text tells who was seen (column "seen"). given: p(hit | seen). guessed: how
@@ -122,7 +126,8 @@ def fit_calibration(
     signs: +1 or -1 for a signal whose weight must have that sign. counts: how many subjects each
     row stands for; a row that counts 2 acts as two rows would. groups: rows of one group are held
     out together. Two answers are added to every fit, a right one with all signals at their mean and
-    a wrong one FAR on the bad side, so that a fit on few answers still believes the signs.
+    a wrong one ADDED_DEVIATIONS on the bad side, so that a fit on few answers still believes the
+    signs.
     """
     columns, right = _columns(signals), np.asarray(correct, dtype=np.bool_)
     weight = np.ones(right.size) if counts is None else np.asarray(counts, dtype=np.float64)
@@ -132,7 +137,7 @@ def fit_calibration(
     for i, (name, signal) in enumerate(used.items()):
         table[:, i] = signal.scaled(columns[name])
     held = np.array([(signs or {}).get(name, 0) for name in used], dtype=int)
-    added = np.stack((np.zeros(held.size), -FAR * held))
+    added = np.stack((np.zeros(held.size), -ADDED_DEVIATIONS * held))
     folds = assign_folds(right, np.random.default_rng(seed), groups)
 
     def fit_rows(rows: Bools, strength: float) -> Floats:
@@ -156,13 +161,13 @@ def fit_calibration(
     note = None
     if not used:
         note = "no signal varies, so all get the same probability."
-    elif right.size < FEWEST or min(right.sum(), (~right).sum()) < FEWEST_EACH:
+    elif right.size < MIN_SUBJECTS or min(right.sum(), (~right).sum()) < MIN_SUBJECTS_EACH:
         note = "with so few right or wrong ones, the probabilities are rough."
     if note:
         note = f"{right.sum()} of {right.size} calibration answers are right: {note}"
     about: dict[str, Any] = {"subjects": right.size, "right": int(right.sum()), "note": note}
     fit = Calibration(signals=weighted, intercept=intercept, strength=strength, **about)
-    return fit, sigmoid(np.clip(logits[best], -MOST, MOST))
+    return fit, sigmoid(np.clip(logits[best], -MAX_LOGIT, MAX_LOGIT))
 
 
 def sigmoid(logits: Floats) -> Floats:

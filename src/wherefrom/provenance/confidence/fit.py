@@ -23,7 +23,7 @@ from wherefrom.errors import UserError
 from wherefrom.provenance.confidence.calibration import (
     Calibration,
     Number,
-    Product,
+    SeenMixture,
     Signs,
     fit_calibration,
 )
@@ -55,14 +55,14 @@ CALIBRATED = "calibration.json"
 VERSION = 10
 RISK = 0.05  # of the guarantee that a calibration stores
 ENOUGH_UNSEEN = 100  # with so many unseen subjects of the text, invented ones test no threshold
-BELOW = -1.0  # the probability of an answer that is withheld at any threshold
+WITHHELD_PROBABILITY = -1.0  # the probability of an answer that is withheld at any threshold
 FROM_TEXT, RIGHT = TARGETS = ("from_text", "right")  # what a probability is about
 INTERNAL, CHECKED = MODES = ("internal", "checked")  # by the model alone, or with the text
 ERRORS = {FROM_TEXT: "not from the text", RIGHT: "wrong"}  # what a guarantee bounds
 # what the text says about the answer, and in which direction it counts
 EVIDENCE_SIGNS = {"states_answer": 1, "states_other": -1, "probability": 1}
 
-Fitted = Calibration | Product
+Fitted = Calibration | SeenMixture
 
 
 class CalibrationRows(NamedTuple):
@@ -78,7 +78,7 @@ class CalibrationRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Policy:
+class ShowRule:
     """A probability of `target`, and the answers that test its thresholds.
 
     unseen_risk: the share of answers about unseen subjects that may be shown. looked_up: lines that
@@ -113,7 +113,7 @@ class Confidence:
     """
 
     run: InstanceOf[Run]
-    policies: Mapping[str, Mapping[str, Policy]]
+    policies: Mapping[str, Mapping[str, ShowRule]]
     seen: Calibration
     risk: Number
     notes: tuple[str, ...]
@@ -223,7 +223,7 @@ def fit_policies(
     risk: float,
     unseen_risk: float = UNSEEN_RISK,
     seed: int,
-) -> tuple[dict[str, dict[str, Policy]], Calibration]:
+) -> tuple[dict[str, dict[str, ShowRule]], Calibration]:
     """The policies by target and mode, and p(seen).
 
     parts: the signals of p(seen), and those of p(hit | seen).
@@ -250,7 +250,7 @@ def fit_policies(
     }
     # where no document states an answer, one that seems to be stated is not from the text
     targets = {FROM_TEXT: (stated & ~is_silent, is_answered), RIGHT: (right, is_graded)}
-    policies: dict[str, dict[str, Policy]] = {target: {} for target in TARGETS}
+    policies: dict[str, dict[str, ShowRule]] = {target: {} for target in TARGETS}
     for target, (hits, usable) in targets.items():
         for mode, (was_seen, p_read, inputs, may_show) in modes.items():
             given, p_hit = fit_held_out(subjects, inputs, hits, rows=usable & was_seen, **options)
@@ -258,9 +258,11 @@ def fit_policies(
             if (unseen & is_real).any():
                 unseen &= is_real
             guessed = float((hits[unseen].sum() + 1) / (unseen.sum() + 2))
-            sure = np.where(may_show, p_read * p_hit + (1 - p_read) * guessed, BELOW).round(6)
-            policy = Policy(
-                Product(seen=None if mode == CHECKED else seen, given=given, guessed=guessed),
+            sure = np.where(
+                may_show, p_read * p_hit + (1 - p_read) * guessed, WITHHELD_PROBABILITY
+            ).round(6)
+            policy = ShowRule(
+                SeenMixture(seen=None if mode == CHECKED else seen, given=given, guessed=guessed),
                 target,
                 choose_testers(subjects, sure, hits, usable, seed=seed),
                 unseen_risk=unseen_risk,

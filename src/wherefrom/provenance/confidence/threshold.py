@@ -21,7 +21,7 @@ from wherefrom.provenance.guarantee import Guarantee, fewest_answers
 DELTA = 0.05  # how often a guarantee may fail
 ESTIMATE_DELTA = 0.25  # the same for an estimate: 27 answers without a mistake at a risk of 5 %
 HALF = 0.5  # no answer below is shown, whatever is guaranteed
-NEVER = 1.0  # the threshold that no probability reaches
+NEVER_REACHED = 1.0  # the threshold that no probability reaches
 UNSEEN_RISK = 0.01  # share of answers about unseen subjects that may be shown
 Flag = Annotated[bool, Field(strict=True)]
 
@@ -67,7 +67,7 @@ class TestedThreshold:
     def used(self) -> float:
         """The threshold from which on answers are shown: the guaranteed or the estimated one."""
         threshold = self.estimate if self.threshold is None else self.threshold
-        return NEVER if threshold is None else max(HALF, threshold)
+        return NEVER_REACHED if threshold is None else max(HALF, threshold)
 
 
 def find_threshold(
@@ -95,7 +95,7 @@ def find_threshold(
         used = found.threshold
     else:
         likely = Guarantee(risk=risk, confidence=1 - ESTIMATE_DELTA).fit(*graded, least=HALF)
-        used = min(NEVER, max(likely.threshold, lowest, 1 - risk))
+        used = min(NEVER_REACHED, max(likely.threshold, lowest, 1 - risk))
     shown = confidence >= used
     given, wrong = int(shown.sum()), int((shown & misses).sum())
     about: dict[str, Any] = {"risk": risk, "given": given, "wrong": wrong}

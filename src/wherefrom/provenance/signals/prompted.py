@@ -23,9 +23,9 @@ PROMPT = "Q: {question}\nA:"
 OTHER_PROMPT = "Question: {question}\nAnswer:"
 NEUTRAL = "Yesterday I read an article about"
 ARTICLES = {"the", "a", "an"}
-LEAST = -50.0  # log-probabilities below this count as this
+MIN_LOG_PROBABILITY = -50.0  # log-probabilities below this count as this
 BLOCK = 128  # questions of a relation that are asked together, and kept when they are answered
-OTHERS = ""  # the relation of questions that share their wording with few others
+OTHER_RELATIONS = ""  # the relation of questions that share their wording with few others
 Record = Mapping[str, Any]  # what was read of an answer
 Shots = tuple[tuple[str, str], ...]  # questions and answers that stand before the one asked
 
@@ -92,7 +92,7 @@ def read_blocks(
     groups: dict[str, list[int]] = defaultdict(list)
     for i, (question, subject) in enumerate(rows):
         same = (relation for relation in state.known if relation.replace(SLOT, subject) == question)
-        groups[next(same, OTHERS)].append(i)
+        groups[next(same, OTHER_RELATIONS)].append(i)
     for relation, members in groups.items():
         for start in range(0, len(members), BLOCK):
             block = members[start : start + BLOCK]
@@ -142,7 +142,7 @@ def read_block(
                 "first_log_probability": float(log_p[0]),
                 "margin": float((log_p - runner_up).min()),
                 "entropy": reply.entropy,
-                **spread(known, reply.text, float(log_p.sum())),
+                **spread_over_known(known, reply.text, float(log_p.sum())),
                 "other_log_probability": float(other_log_p.sum()) if other_log_p.size else None,
                 "other_margin": (
                     float((other_log_p - other_runner_up).min()) if other_log_p.size else None
@@ -187,7 +187,9 @@ def last_token_of_name(
     return min(max(0, len(model.encode(until_name)) - 1), len(ids) - 1)
 
 
-def spread(known: Mapping[str, float], answer: str, log_probability: float) -> dict[str, float]:
+def spread_over_known(
+    known: Mapping[str, float], answer: str, log_probability: float
+) -> dict[str, float]:
     """Signals of the distribution over the known answers, an unknown answer, and anything else.
 
     known: log p by known answer. log_probability: of the answer that was given.
@@ -195,7 +197,9 @@ def spread(known: Mapping[str, float], answer: str, log_probability: float) -> d
     is_known = normalise(answer) in map(normalise, known)
     shares = np.exp([*known.values(), -np.inf if is_known else log_probability])
     whole = np.array([*shares, max(0.0, 1 - shares.sum())])
-    second, best = np.sort(np.maximum([LEAST, LEAST, *known.values()], LEAST))[-2:]
+    second, best = np.sort(
+        np.maximum([MIN_LOG_PROBABILITY, MIN_LOG_PROBABILITY, *known.values()], MIN_LOG_PROBABILITY)
+    )[-2:]
     return {
         "known_mass": float(shares[:-1].sum()),
         "known_entropy": float(-(whole * np.log(np.maximum(whole, 1e-12))).sum()),
@@ -230,7 +234,12 @@ def score_decoys(
     for name in state.decoys.get(relation, ()):
         prompt = state.render(relation, relation.replace(SLOT, name))
         scores = score_texts(model, [prompt] * len(distinct), distinct)
-        columns.append([max(log_p.sum(), LEAST) if log_p.size else LEAST for log_p, _ in scores])
+        columns.append(
+            [
+                max(log_p.sum(), MIN_LOG_PROBABILITY) if log_p.size else MIN_LOG_PROBABILITY
+                for log_p, _ in scores
+            ]
+        )
     if not columns:
         return dict.fromkeys(distinct)
     mean = np.logaddexp.reduce(np.array(columns), axis=0) - np.log(len(columns))

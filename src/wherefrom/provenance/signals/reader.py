@@ -30,7 +30,7 @@ LEAST_PROBABILITY = 0.8  # that a fact whose words make a window states an answe
 WINDOW_WORDS = (3, 2)  # before and behind the mask, about as many as in training;
 SHORT_WINDOW_WORDS = (2, 1)  # with a single relation
 CLIP = 30.0  # nats; windows count at most this much for or against an answer
-OTHERS = 3  # other kinds of question about the subject that are also asked
+MAX_OTHER_QUESTIONS = 3  # other kinds of question about the subject that are also asked
 Window = tuple[tuple[int, ...], tuple[int, ...]]  # the tokens before and behind a mask
 
 
@@ -126,7 +126,9 @@ def elsewhere(batch: SignalBatch) -> Floats:
     questions: list[str] = []
     for row, (template, name) in enumerate(zip(batch.templates, batch.subjects, strict=True)):
         known = batch.reader.state.windows if name else ()
-        others = [other for other in known if other != template and SLOT in other][:OTHERS]
+        others = [other for other in known if other != template and SLOT in other][
+            :MAX_OTHER_QUESTIONS
+        ]
         asked = [other.replace(SLOT, name) for other in others]
         asked = [question for question in asked if likelihood.can_encode(batch.tokens, question)]
         questions += asked
