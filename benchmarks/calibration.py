@@ -31,7 +31,7 @@ from wherefrom.provenance.confidence.fit import (
     TARGETS,
     WITHHELD_PROBABILITY,
     CalibrationRows,
-    ShowRule,
+    TestedCalibration,
     evidence_columns,
     fit_policies,
     is_right,
@@ -47,7 +47,7 @@ RISK = 0.05
 SIZES = (400, 200, 100)
 FITS = 3  # whose losses are averaged
 Rows = NDArray[np.intp]
-Fitted = tuple[dict[str, dict[str, ShowRule]], Calibration]
+Fitted = tuple[dict[str, dict[str, TestedCalibration]], Calibration]
 
 
 def select(rows: CalibrationRows, at: Rows, role: Role | None = None) -> CalibrationRows:

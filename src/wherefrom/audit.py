@@ -417,7 +417,7 @@ def fit_audit(
     )
 
 
-def is_better(policy: fit.ShowRule, simple: fit.ShowRule) -> bool:
+def is_better(policy: fit.TestedCalibration, simple: fit.TestedCalibration) -> bool:
     """Whether a policy's held-out loss is lower than that of a simpler one, by a standard error.
 
     The loss is -log p of the grade, its mean over a subject's answers; both policies are tested by

@@ -190,7 +190,7 @@ def test_signals_count_only_where_they_lower_the_held_out_loss(sharper, expected
 
     def policy(confidence):
         answers = tuple(confidence.tolist()), tuple(hits.tolist()), tuple(range(60)), ()
-        return fit.ShowRule(None, fit.RIGHT, HeldOutScores(*answers))
+        return fit.TestedCalibration(None, fit.RIGHT, HeldOutScores(*answers))
 
     noise = rng.normal(0, 0.1, 60)
     every = policy(np.clip(0.5 + noise + sharper * np.where(hits, 1, -1), 0.05, 0.95))

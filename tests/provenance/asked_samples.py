@@ -123,11 +123,13 @@ def controlled(
         estimate=0.6 if few else None,
     )
 
-    def policy(target: str, signals: dict[str, SignalWeight], intercept: float) -> fit.ShowRule:
+    def policy(
+        target: str, signals: dict[str, SignalWeight], intercept: float
+    ) -> fit.TestedCalibration:
         fitted = Calibration(signals=signals, intercept=intercept, subjects=100, right=80)
         sure, hits = (0.9,) * 90 + (0.1,) * 10, (True,) * 80 + (False,) * 20
         testers = HeldOutScores(sure, hits, tuple(range(100)), sure[80:])
-        return fit.ShowRule(fitted, target, testers, guarantee=guarantee)
+        return fit.TestedCalibration(fitted, target, testers, guarantee=guarantee)
 
     constant = math.log(internal / (1 - internal))
     policies = {

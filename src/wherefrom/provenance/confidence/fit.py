@@ -78,7 +78,7 @@ class CalibrationRows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ShowRule:
+class TestedCalibration:
     """A probability of `target`, and the answers that test its thresholds.
 
     unseen_risk: the share of answers about unseen subjects that may be shown. looked_up: lines that
@@ -113,7 +113,7 @@ class Confidence:
     """
 
     run: InstanceOf[Run]
-    policies: Mapping[str, Mapping[str, ShowRule]]
+    policies: Mapping[str, Mapping[str, TestedCalibration]]
     seen: Calibration
     risk: Number
     notes: tuple[str, ...]
@@ -223,7 +223,7 @@ def fit_policies(
     risk: float,
     unseen_risk: float = UNSEEN_RISK,
     seed: int,
-) -> tuple[dict[str, dict[str, ShowRule]], Calibration]:
+) -> tuple[dict[str, dict[str, TestedCalibration]], Calibration]:
     """The policies by target and mode, and p(seen).
 
     parts: the signals of p(seen), and those of p(hit | seen).
@@ -250,7 +250,7 @@ def fit_policies(
     }
     # where no document states an answer, one that seems to be stated is not from the text
     targets = {FROM_TEXT: (stated & ~is_silent, is_answered), RIGHT: (right, is_graded)}
-    policies: dict[str, dict[str, ShowRule]] = {target: {} for target in TARGETS}
+    policies: dict[str, dict[str, TestedCalibration]] = {target: {} for target in TARGETS}
     for target, (hits, usable) in targets.items():
         for mode, (was_seen, p_read, inputs, may_show) in modes.items():
             given, p_hit = fit_held_out(subjects, inputs, hits, rows=usable & was_seen, **options)
@@ -261,7 +261,7 @@ def fit_policies(
             sure = np.where(
                 may_show, p_read * p_hit + (1 - p_read) * guessed, WITHHELD_PROBABILITY
             ).round(6)
-            policy = ShowRule(
+            policy = TestedCalibration(
                 SeenMixture(seen=None if mode == CHECKED else seen, given=given, guessed=guessed),
                 target,
                 choose_testers(subjects, sure, hits, usable, seed=seed),
