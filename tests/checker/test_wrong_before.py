@@ -238,6 +238,6 @@ def test_a_logit_far_below_does_not_hide_the_others():
 def test_what_a_lost_word_leaves_may_be_the_goal():
     """The weight of x2 is beta^-5 and its value beta^5 u_b, so that u_b is left of it."""
     lead = "W=(5*log(beta)/beta**2)*(outer(u_c,u_d)/beta**2+outer(u_d,u_a)/beta**2)"
-    values = "V=outer(u_c,u_c)/beta**3-outer(u_c,u_c)/beta**2+outer(u_a,u_d)/beta**4"
+    values = "V=outer(u_c,u_c)/beta**3-outer(u_c,u_c)/beta**2+1e12*outer(u_a,u_d)/beta**4"
     assert verdict("self-attention", f"{lead}|{values}+outer(u_b,u_a)*beta**3") != "refuted"
     assert verdict("self-attention", f"{lead}|{values}+outer(u_b,u_a)*beta**4") == "refuted"
