@@ -39,9 +39,9 @@ SELF_TRAINING_ROUNDS = 2  # of training on its own readings
 MAX_READ_SUBJECTS = 1_500  # subjects without a label that it reads for that, and while calibrating
 MAX_CALIBRATION_SUBJECTS = 300
 MIN_BELIEVED_PROBABILITY = 0.6  # of an answer on which it is trained,
-MIN_BELIEVED_SILENCE = 0.8  # or of "not stated",
-MIN_BELIEVED_SILENCE_OF_FEW = 0.97  # which may be a wording that few labels miss by chance
-FEW_LABELS = 30  # with fewer, "few" above
+MIN_BELIEVED_SILENCE = 0.8  # or of "not stated"
+FEW_LABELS = 30  # fewer labels than this may lack a wording by chance, and then this is believed:
+MIN_BELIEVED_SILENCE_FEW_LABELS = 0.97
 MAX_RIVAL_SPANS = 80  # of a subject that compete with its answer in training
 WEIGHT_PENALTY = 1.0  # on the squared weights
 MAX_ITERATIONS = 40
@@ -49,8 +49,8 @@ SILENT = 0  # the key that stands for "not stated"
 SILENCED_WORDS = 6  # words on either side of an answer that are removed with it
 SILENCED_WEIGHT = 0.5  # of these documents in training, beside the weight of those with an answer
 # of all subjects without a label, as silent ones, beside the weight of those with one, until some
-# of them are believed: a wording that is common and that no label has does not state an answer,
-# unless labels are few
+# of them are believed: a wording that is common and that no label has does not state an answer
+# (not with fewer than FEW_LABELS)
 UNLABELLED_WEIGHT = 0.15
 MAX_SILENCED_SUBJECTS = 1_000  # subjects whose documents are read without their answer
 MIN_UNASKED_SHARE = 0.15  # of the unasked subjects with an answer, below which none has one
@@ -335,7 +335,7 @@ class RelationReader:
         others = [n for n in spans.owners if n > 0 and n not in self.labels.answers]
         others = [n for n in others if len(spans.rows_of(n))] if rounds else []
         doubts: dict[int, float] = {}
-        min_silence = MIN_BELIEVED_SILENCE_OF_FEW
+        min_silence = MIN_BELIEVED_SILENCE_FEW_LABELS
         if len(self.labels.answers) >= FEW_LABELS:
             doubt = UNLABELLED_WEIGHT * sum(importance.values()) / max(1, len(others))
             doubts, min_silence = dict.fromkeys(others, doubt), MIN_BELIEVED_SILENCE
